@@ -85,7 +85,7 @@ fleet: stack ## the last part of endurance: what 10,000 machines cost, or ENDURA
 	BENCH_COMMIT=$$(git rev-parse --short HEAD) go test -tags integration,endurance -count=1 -timeout 120m -v -run TestEndurance ./test/integration/bench
 
 chaos: stack ## random loads and faults with everything checked: CHAOS_SEED=n CHAOS_SEEDS=k CHAOS_TIME=10m CHAOS_CLOCK=10m CHAOS_LOGS=folder
-	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestSeeds$$' ./test/integration/seeds
+	go test -tags integration,chaos -count=1 -timeout 0 -v -run 'TestConsecutiveSeeds$$' ./test/integration/seeds
 
 chaos-report: ## table of the seeds that CHAOS_LOGS=folder has reports of: faults by loads
 	@go run ./test/chaosreport

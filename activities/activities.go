@@ -38,7 +38,7 @@ func ClusterActivities(k *kube.Kube) []any {
 // run on the same task queues as ClusterActivities. All arguments may be nil if only the names are needed.
 func ClusterAPIActivities(k *kube.Kube, api *observecapi.Cache, workloads *capidrain.WorkloadClusters) []any {
 	return []any{
-		&capi.Activities{Kube: k, API: api, WorkloadClusters: workloads},
-		&capideployment.Activities{Kube: k, API: api},
+		&capi.Activities{Kube: k, Cache: api, WorkloadClusters: workloads},
+		&capideployment.Activities{Kube: k, Cache: api},
 	}
 }

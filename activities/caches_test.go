@@ -28,9 +28,9 @@ import (
 	"millwright/decide/scale"
 )
 
-// objectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-. The
+// twoObjectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-. The
 // objects have values in all fields that an activity could change in place.
-func objectsOfEachKind() []runtime.Object {
+func twoObjectsOfEachKind() []runtime.Object {
 	finalizers := []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)
 	d := activitiestest.NewDeployment("d", 5)
@@ -159,8 +159,8 @@ func setForeignNodeMetadata(n *corev1.Node) {
 	n.Status.Capacity = corev1.ResourceList{"cpu": resource.MustParse("4")}
 }
 
-// activityInputs returns the inputs of the activities that need more than a kube.ReadInput, by activity name.
-func activityInputs() map[string][]any {
+// inputsByActivity returns the inputs of the activities that need more than a kube.ReadInput, by activity name.
+func inputsByActivity() map[string][]any {
 	m, s, d := activitiestest.NewMachine("m"), activitiestest.NewMachineSet("s", 3), activitiestest.NewDeployment("d", 5)
 	marked := []rollout.ObjectTarget{{Name: "m", UID: "uid-m", Version: "900", Node: "n"}}
 	current := []rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900"}}
@@ -168,7 +168,7 @@ func activityInputs() map[string][]any {
 		Read:           activitiestest.NewReadInput(m),
 		Phase:          "Unknown",
 		LastKnownState: "x",
-		Clock:          &health.UnhealthyClock{RecoveredAt: activitiestest.OldTime.Time},
+		Clock:          &health.UnhealthyTimes{RecoveredAt: activitiestest.OldTime.Time},
 		InstanceGone:   true,
 		Operation:      &machine.LastOperation{Type: "HealthCheck"},
 		Step:           &kube.Step{Name: "x"},
@@ -214,7 +214,7 @@ func activityInputs() map[string][]any {
 				m,
 				request.CommandOrder{Command: request.Preserve},
 			),
-			activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Hold, Reason: "x", InAdvance: true}),
+			activitiestest.NewMachineRequest(m, request.CommandOrder{Command: request.Hold, Reason: "x", ValidInAdvance: true}),
 			activitiestest.NewDeploymentRequest(
 				d,
 				request.CommandOrder{Command: request.Pause},
@@ -338,7 +338,7 @@ func activityInputs() map[string][]any {
 // newReadInputs returns the inputs of the activities that need only a kube.ReadInput.
 func newReadInputs() []any {
 	var all []any
-	for _, o := range objectsOfEachKind() {
+	for _, o := range twoObjectsOfEachKind() {
 		if _, isNode := o.(*corev1.Node); !isNode {
 			all = append(
 				all,
@@ -356,7 +356,7 @@ func TestActivitiesChangeNoCachedObject(t *testing.T) {
 		kind := reflect.TypeOf(owner)
 		for method := range kind.Methods() {
 			name := method.Name
-			with := activityInputs()[name]
+			with := inputsByActivity()[name]
 			if method.Type.In(2) == reflect.TypeFor[kube.ReadInput]() {
 				with = newReadInputs()
 			}
@@ -373,7 +373,7 @@ func TestActivitiesChangeNoCachedObject(t *testing.T) {
 func assertNoCacheChange(t *testing.T, owner int, name string, with []any) {
 	succeeded := 0
 	for _, in := range with {
-		w := activitiestest.NewWorld(t, objectsOfEachKind()...)
+		w := activitiestest.NewWorld(t, twoObjectsOfEachKind()...)
 		before := w.CachedObjects()
 		w.HoldEvents() // without this call, watch events would replace the cached objects
 		env := activitiestest.NewActivityEnvironment()

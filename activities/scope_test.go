@@ -48,7 +48,7 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, ofClass.Gone)
 	for _, in := range []request.Request{
-		activitiestest.NewMachineRequest(m, decide.CommandOrder{Command: decide.Hold, Actor: "ann", Reason: "look", InAdvance: true}),
+		activitiestest.NewMachineRequest(m, decide.CommandOrder{Command: decide.Hold, Actor: "ann", Reason: "look", ValidInAdvance: true}),
 		{Kind: decide.KindMachineDeployment, Object: activitiestest.NewReadInput(d).Ref, Order: decide.CommandOrder{Command: decide.Pause, Actor: "ann"}},
 	} {
 		answer, err := activitiestest.RunActivity[request.Answer](w, (&request.Activities{Kube: w.Kube}).ApplyRequest, in)
@@ -56,6 +56,6 @@ func TestUnmanagedNamespaceIsIgnored(t *testing.T) {
 		assert.False(t, answer.Applied)
 		assert.Contains(t, answer.Message, "Millwright does not act on namespace shop: ")
 	}
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 	assert.Empty(t, w.TakeNewEvents())
 }

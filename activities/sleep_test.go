@@ -15,10 +15,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// allowedWaits lists the functions of a worker that may wait for something other than an answer. The value of an entry
-// is the reason for the wait. All other functions use a workflow timer or the delay of a retry, because neither
-// occupies a slot.
-var allowedWaits = map[string]string{
+// functionsAllowedToWait lists the functions of a worker that may wait for something other than an answer. The value of
+// an entry is the reason for the wait. All other functions use a workflow timer or the delay of a retry, because
+// neither occupies a slot.
+var functionsAllowedToWait = map[string]string{
 	"activities/drain.awaitChange":                 "evictions wait for pods and budgets, on the queue of the drains",
 	"activities/drain.applyEvents":                 "takes what has arrived, and never waits",
 	"activities/drain.AwaitDetach":                 "waits for the volumes of a node, on the queue of the drains",
@@ -34,7 +34,7 @@ var allowedWaits = map[string]string{
 	"observe/cache.reportRestore":                  "tells of a restore, and never waits",
 	"observe/cache.NoEvictionReason":               "for the answer to the question of another drain, for a second at most",
 	"observe/drain.SubscribeToChanges":             "tells that something has changed, and never waits",
-	"provider/driver.waitSearchInterval":           "searches again until the request of a killed worker would show, within the call",
+	"provider/driver.waitForNextSearch":            "searches again until the request of a killed worker would show, within the call",
 	"provider/driver.createOnce":                   "waits for a creation of the same machine that is under way in this process",
 	"provider/mcmdriver.callDriverWithWaitContext": "waits for the answer of a driver, or for the end of the call",
 	"worker.retryUntilDone":                        "the start of the process",
@@ -48,17 +48,17 @@ var allowedWaits = map[string]string{
 	"observe/target.setSource":                     "reports a changed Secret, and never waits",
 	"worker.notifyChange":                          "reports the state of a target, and never waits",
 	"worker.run":                                   "the reports about targets, in a goroutine of the process",
-	"worker.sleep":                                 "the reports about targets, in a goroutine of the process",
-	"worker.claimShards":                           "the claims of shards, in the main goroutine of the process",
+	"worker.sleepUnlessDone":                       "the reports about targets, in a goroutine of the process",
+	"worker.claimAndServeShards":                   "the claims of shards, in the main goroutine of the process",
 	"worker.serveShard":                            "a shard, in a goroutine of the process",
 	"worker/serve.StopWorkers":                     "the end of a shard or of the process",
 	"worker.keepRenewingLease":                     "the presence of the process, beside its workers",
 	"worker/serve.StoreFirstError":                 "tells a fatal error, and never waits",
-	"worker/serve.WaitUntilStopped":                "the end of the process",
+	"worker/serve.WaitAndStopWorkers":              "the end of the process",
 }
 
 // An activity that waits occupies a slot that other activities need. No function of a worker sleeps, and each function
-// that waits is listed in allowedWaits.
+// that waits is listed in functionsAllowedToWait.
 func TestWorkerCodeDoesNotSleep(t *testing.T) {
 	seen := map[string]bool{}
 	for _, room := range []string{"activities", "decide", "observe", "workflows", "worker", "provider/driver", "provider/virtual", "provider/mcmdriver"} {
@@ -93,7 +93,7 @@ func TestWorkerCodeDoesNotSleep(t *testing.T) {
 	}
 	assert.Equal(
 		t,
-		slices.Sorted(maps.Keys(allowedWaits)),
+		slices.Sorted(maps.Keys(functionsAllowedToWait)),
 		slices.Sorted(maps.Keys(seen)),
 		"say why a function may wait, or use a timer",
 	)

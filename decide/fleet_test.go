@@ -34,46 +34,49 @@ import (
 // fleetSize is the number of items in each list of the benchmark.
 const fleetSize = 10_000
 
-// fleetDecision is one decision. prepare creates the facts about n members, and returns a function that makes the
+// decisionCase is one decision. prepare creates the facts about n members, and returns a function that makes the
 // decision.
-type fleetDecision struct {
+type decisionCase struct {
 	name    string
 	prepare func(n int) func()
 }
 
-func fleetDecisions() []fleetDecision {
-	return []fleetDecision{
-		{"scale/calm", machineSetDecision(func(int, *scale.Member) {}, func(*scale.Facts) {})},
-		{"scale/all are new", machineSetDecision(func(_ int, m *scale.Member) { asNewMachine(m) }, func(*scale.Facts) {})},
-		{"scale/none exists", machineSetDecision(nil, func(o *scale.Facts) { o.Members = nil })},
+func decisionCases() []decisionCase {
+	return []decisionCase{
+		{"scale/calm", prepareSetDecision(func(int, *scale.Member) {}, func(*scale.Facts) {})},
+		{
+			"scale/all are new",
+			prepareSetDecision(func(_ int, m *scale.Member) { asJoiningMachine(m) }, func(*scale.Facts) {}),
+		},
+		{"scale/none exists", prepareSetDecision(nil, func(o *scale.Facts) { o.Members = nil })},
 		{
 			"scale/all are surplus",
-			machineSetDecision(
+			prepareSetDecision(
 				func(int, *scale.Member) {},
-				func(o *scale.Facts) { o.Replicas, o.DeleteOrder = 0, scale.RandomOrder },
+				func(o *scale.Facts) { o.Replicas, o.DeletionOrder = 0, scale.RandomOrder },
 			),
 		},
-		{"scale/all failed before they joined", machineSetDecision(func(_ int, m *scale.Member) {
-			asNewMachine(m)
+		{"scale/all failed before they joined", prepareSetDecision(func(_ int, m *scale.Member) {
+			asJoiningMachine(m)
 			m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.MCM.LastOperationFailed = "Failed", true, true, true
 		}, withGenerationBackOff)},
-		{"scale/all are marked unhealthy", machineSetDecision(func(_ int, m *scale.Member) {
-			m.Marked, m.Healthy, m.Node = true, scale.ConditionFalse, scale.NodeUnhealthy
+		{"scale/all are marked unhealthy", prepareSetDecision(func(_ int, m *scale.Member) {
+			m.Marked, m.Healthy, m.NodeState = true, scale.ConditionFalse, scale.NodeUnhealthy
 		}, func(o *scale.Facts) { o.Remediation.HasMaxInFlight, o.Remediation.MaxInFlight = true, 1 })},
-		{"scale/all marks wait", machineSetDecision(func(_ int, m *scale.Member) {
-			asNewMachine(m)
+		{"scale/all marks wait", prepareSetDecision(func(_ int, m *scale.Member) {
+			asJoiningMachine(m)
 			m.Marked, m.Healthy = true, scale.ConditionFalse
 		}, withGenerationBackOff)},
-		{"scale/each says something else", machineSetDecision(func(i int, m *scale.Member) {
+		{"scale/each says something else", prepareSetDecision(func(i int, m *scale.Member) {
 			m.Ready = scale.ConditionFalse
 			m.NotReadyReason = fmt.Sprint("reason ", i)
 			m.UpToDate = scale.ConditionFalse
 			m.OutdatedReason = fmt.Sprint("* difference ", i)
 			m.Drift = "labels"
 		}, func(*scale.Facts) {})},
-		{"scale/orphans", machineSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) {
+		{"scale/orphans", prepareSetDecision(func(int, *scale.Member) {}, func(o *scale.Facts) {
 			for _, m := range o.Members {
-				o.Orphans = append(o.Orphans, scale.Orphan{Name: m.Name, UID: m.UID, Version: m.Version, Matches: true})
+				o.Orphans = append(o.Orphans, scale.Orphan{Name: m.Name, UID: m.UID, Version: m.Version, MatchesSelector: true})
 			}
 			o.Members = nil
 		})},
@@ -88,18 +91,18 @@ func fleetDecisions() []fleetDecision {
 				scale.DeploymentConditions(o.Now, o.Replicas, o.Deletion, scale.DeploymentMachines{Members: o.Members})
 			}
 		}},
-		{"rollout/calm", rolloutDecision(1, nil)},
-		{"rollout/in the middle", rolloutDecision(2, nil)},
-		{"rollout/a hundred sets", rolloutDecision(100, nil)},
-		{"rollout/in place", rolloutDecision(2, func(o *rollout.Facts) { o.Strategy = rollout.InPlaceAuto })},
-		{"rollout/the autoscaler names all", rolloutDecision(1, func(o *rollout.Facts) {
+		{"rollout/calm", prepareRolloutDecision(1, nil)},
+		{"rollout/in the middle", prepareRolloutDecision(2, nil)},
+		{"rollout/a hundred sets", prepareRolloutDecision(100, nil)},
+		{"rollout/in place", prepareRolloutDecision(2, func(o *rollout.Facts) { o.Strategy = rollout.InPlaceAuto })},
+		{"rollout/the autoscaler names all", prepareRolloutDecision(1, func(o *rollout.Facts) {
 			var entries []string
 			for i, m := range o.Sets[0].Machines {
 				entries = append(entries, m.Name+"~2026-01-01T00:00:00Z", fmt.Sprintf("gone-%d~2026-01-01T00:00:00Z", i))
 			}
 			o.MCM.TriggerAnnotation = strings.Join(entries, ",")
 		})},
-		{"rollout/all new machines failed", rolloutDecision(2, func(o *rollout.Facts) {
+		{"rollout/all new machines failed", prepareRolloutDecision(2, func(o *rollout.Facts) {
 			o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, MaxFailed: o.Replicas}
 			o.Progress.Revision = 2
 			for i := range o.Sets[1].Machines {
@@ -112,37 +115,39 @@ func fleetDecisions() []fleetDecision {
 		})},
 		{
 			"rollout/conditions of Cluster API",
-			rolloutDecision(2, func(o *rollout.Facts) {
+			prepareRolloutDecision(2, func(o *rollout.Facts) {
 				o.ClusterAPI.Machines = &scale.DeploymentMachines{
 					Members: newScaleFacts(o.Replicas, func(int, *scale.Member) {}).Members,
 				}
 			}),
 		},
-		{"replace/all are due", replacementDecision(func(*replace.Facts) {})},
+		{"replace/all are due", prepareReplacementDecision(func(*replace.Facts) {})},
 		{
 			"replace/all are granted",
-			replacementDecision(func(o *replace.Facts) { addGrants(o, func(m replace.Machine) string { return m.UID }) }),
+			prepareReplacementDecision(
+				func(o *replace.Facts) { addMaxGrants(o, func(m replace.Machine) string { return m.UID }) },
+			),
 		},
-		{"replace/granted ones are gone", replacementDecision(func(o *replace.Facts) {
-			addGrants(o, func(m replace.Machine) string { return "former " + m.UID })
+		{"replace/granted ones are gone", prepareReplacementDecision(func(o *replace.Facts) {
+			addMaxGrants(o, func(m replace.Machine) string { return "former " + m.UID })
 			for i := range o.Machines {
-				o.Machines[i].Due, o.Machines[i].Joined, o.Machines[i].Created = false, false, now()
+				o.Machines[i].Due, o.Machines[i].Joined, o.Machines[i].CreatedAt = false, false, now()
 			}
 		})},
-		{"replace/breaker", replacementDecision(func(o *replace.Facts) {
+		{"replace/breaker", prepareReplacementDecision(func(o *replace.Facts) {
 			for range o.Machines {
-				o.Nodes.UncheckedNodes = append(o.Nodes.UncheckedNodes, replace.Node{
+				o.NodeCounts.UncheckedNodes = append(o.NodeCounts.UncheckedNodes, replace.Node{
 					Conditions:              nodeConditions(),
 					UnhealthyConditionTypes: []string{"KernelDeadlock", "ReadonlyFilesystem", "DiskPressure"},
 					RecoveredAt:             now().Add(-time.Second),
 				})
 			}
 		})},
-		{"drain/pods", drainDecision(false, nil)},
-		{"drain/pods with volumes", drainDecision(true, nil)},
+		{"drain/pods", prepareDrainDecision(false, nil)},
+		{"drain/pods with volumes", prepareDrainDecision(true, nil)},
 		{
 			"drain/pods that are blocked",
-			drainDecision(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
+			prepareDrainDecision(false, func(i int, p *drain.Pod) { p.Budgets = []string{fmt.Sprint("shop/budget-", i)} }),
 		},
 		{"drain/pods that left", func(n int) func() {
 			o := newDrainFacts(n, true, nil)
@@ -169,9 +174,9 @@ func fleetDecisions() []fleetDecision {
 			}
 			return func() { drain.MayDrainNow(turns, machineName(n-1), 10); drain.NextQueuedMachines(turns, 10) }
 		}},
-		{"orphan/calm", sweepDecision(func(*orphan.Facts) {})},
-		{"orphan/all are orphans", sweepDecision(func(f *orphan.Facts) {
-			f.Machines, f.AllowedDeletions = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
+		{"orphan/calm", prepareSweepDecision(func(*orphan.Facts) {})},
+		{"orphan/all are orphans", prepareSweepDecision(func(f *orphan.Facts) {
+			f.Machines, f.AllowedDeletionsText = f.Machines[:1], "25 until "+now().Add(time.Hour).Format(time.RFC3339)
 			for _, i := range f.Instances {
 				f.Sightings = append(
 					f.Sightings,
@@ -179,7 +184,7 @@ func fleetDecisions() []fleetDecision {
 				)
 			}
 		})},
-		{"orphan/all have no name", sweepDecision(func(f *orphan.Facts) {
+		{"orphan/all have no name", prepareSweepDecision(func(f *orphan.Facts) {
 			for i := range f.Instances {
 				f.Instances[i].MachineName, f.Instances[i].MachineUID = "", ""
 			}
@@ -193,8 +198,8 @@ func fleetDecisions() []fleetDecision {
 				)
 			}
 		}},
-		{"explain/all wait for one thing", summaryDecision(func(int) string { return "shop/web" })},
-		{"explain/each waits for something else", summaryDecision(func(i int) string { return fmt.Sprint("shop/web-", i) })},
+		{"explain/all wait for one thing", prepareSummary(func(int) string { return "shop/web" })},
+		{"explain/each waits for something else", prepareSummary(func(i int) string { return fmt.Sprint("shop/web-", i) })},
 		{"takeover/all are wanted otherwise", func(n int) func() {
 			f := takeover.Facts{Now: now(), Namespace: "shop"}
 			for i := range n {
@@ -202,13 +207,16 @@ func fleetDecisions() []fleetDecision {
 					f.Machines,
 					takeover.Machine{
 						Name:       machineName(i),
-						Node:       machineName(i),
+						NodeName:   machineName(i),
 						ProviderID: machineName(i),
-						Need:       attention.NeedSync,
-						Why:        fmt.Sprint("label ", i),
+						Need:       attention.NeedNodeSync,
+						NeedReason: fmt.Sprint("label ", i),
 					},
 				)
-				f.Sets = append(f.Sets, takeover.MachineSet{Name: machineName(i), CreationCount: 1, Why: fmt.Sprint("create ", i)})
+				f.Sets = append(
+					f.Sets,
+					takeover.MachineSet{Name: machineName(i), CreationCount: 1, NextAction: fmt.Sprint("create ", i)},
+				)
 				f.Deployments = append(f.Deployments, takeover.Deployment{Name: machineName(i), Rolling: true})
 				f.Classes = append(
 					f.Classes,
@@ -220,15 +228,15 @@ func fleetDecisions() []fleetDecision {
 	}
 }
 
-// asNewMachine makes a machine whose node has not joined.
-func asNewMachine(m *scale.Member) {
+// asJoiningMachine makes a machine whose node has not joined.
+func asJoiningMachine(m *scale.Member) {
 	m.Phase = "Pending"
 	m.Joined = false
-	m.Node = scale.NoNode
+	m.NodeState = scale.NoNode
 	m.Ready = scale.ConditionFalse
 	m.ReadySince = time.Time{}
 	m.UpToDate = ""
-	m.Created = now().Add(-time.Second)
+	m.CreatedAt = now().Add(-time.Second)
 }
 
 // withGenerationBackOff makes a set whose last generations failed, and which waits before it deletes the next machine.
@@ -256,13 +264,13 @@ func newScaleFacts(n int, change func(int, *scale.Member)) scale.Facts {
 			Name:                machineName(i),
 			UID:                 "uid-" + machineName(i),
 			Version:             "7",
-			Created:             now().Add(-time.Duration(i) * time.Minute),
-			Matches:             true,
+			CreatedAt:           now().Add(-time.Duration(i) * time.Minute),
+			MatchesSelector:     true,
 			MCM:                 scale.MCMMember{Labelled: true},
 			TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
 			Phase:               "Running",
 			Joined:              true,
-			Node:                scale.NodeHealthy,
+			NodeState:           scale.NodeHealthy,
 			Readiness: scale.Readiness{
 				Ready:      scale.ConditionTrue,
 				ReadySince: now().Add(-time.Duration(i) * time.Minute),
@@ -277,7 +285,7 @@ func newScaleFacts(n int, change func(int, *scale.Member)) scale.Facts {
 	return o
 }
 
-func machineSetDecision(member func(int, *scale.Member), change func(*scale.Facts)) func(int) func() {
+func prepareSetDecision(member func(int, *scale.Member), change func(*scale.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := newScaleFacts(n, member)
 		change(&o)
@@ -285,8 +293,8 @@ func machineSetDecision(member func(int, *scale.Member), change func(*scale.Fact
 	}
 }
 
-// rolloutDecision distributes the machines evenly among the sets. The last set is the current set.
-func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
+// prepareRolloutDecision distributes the machines evenly among the sets. The last set is the current set.
+func prepareRolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := rollout.Facts{
 			Now: now(), Settings: rollout.Settings{
@@ -295,7 +303,7 @@ func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 				HistoryLimit:   new(3),
 				MaxSurge:       rollout.IntOrPercent{Value: 10, IsPercent: true},
 				MaxUnavailable: rollout.IntOrPercent{Value: 10, IsPercent: true},
-			}, Deletion: scale.Deletion{HasFinalizer: true}, MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: true},
+			}, Deletion: scale.Deletion{HasFinalizer: true}, MCM: rollout.MCMDeployment{ProtectsNodesFromAutoscaler: true},
 		}
 		for s := range sets {
 			each := rollout.MachineSet{
@@ -303,27 +311,27 @@ func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 					"set-",
 					s,
 				),
-				UID:             fmt.Sprint("uid-set-", s),
-				Version:         "5",
-				Created:         now().Add(time.Duration(s-sets) * time.Hour),
-				Deletion:        scale.Deletion{HasFinalizer: true},
-				Replicas:        n / sets,
-				ActedOnSize:     n / sets,
-				Revision:        int64(s + 1),
-				Current:         s == sets-1,
-				DesiredReplicas: n,
-				MaxReplicas:     n,
+				UID:              fmt.Sprint("uid-set-", s),
+				Version:          "5",
+				CreatedAt:        now().Add(time.Duration(s-sets) * time.Hour),
+				Deletion:         scale.Deletion{HasFinalizer: true},
+				Replicas:         n / sets,
+				ObservedReplicas: n / sets,
+				Revision:         int64(s + 1),
+				Current:          s == sets-1,
+				DesiredReplicas:  n,
+				MaxReplicas:      n,
 			}
 			for i := range n / sets {
 				id := machineName(s*(n/sets) + i)
 				each.Machines = append(each.Machines, rollout.Member{
-					Name:    id,
-					UID:     "uid-" + id,
-					Version: "7",
-					Created: now(),
+					Name:      id,
+					UID:       "uid-" + id,
+					Version:   "7",
+					CreatedAt: now(),
 					MCM: rollout.MCMMember{
-						Node:    id,
-						Tainted: s < sets-1,
+						NodeName:    id,
+						NodeTainted: s < sets-1,
 					},
 					Ready:     true,
 					Available: true,
@@ -339,23 +347,23 @@ func rolloutDecision(sets int, change func(*rollout.Facts)) func(int) func() {
 	}
 }
 
-func replacementDecision(change func(*replace.Facts)) func(int) func() {
+func prepareReplacementDecision(change func(*replace.Facts)) func(int) func() {
 	return func(n int) func() {
 		o := replace.Facts{
-			Now:    now(),
-			Budget: rollout.IntOrPercent{Value: 100, IsPercent: true},
-			Nodes:  replace.NodeCounts{Joined: 3 * n, Dead: 1},
+			Now:        now(),
+			Budget:     rollout.IntOrPercent{Value: 100, IsPercent: true},
+			NodeCounts: replace.NodeCounts{Joined: 3 * n, Dead: 1},
 		}
 		for i := range n {
 			o.Machines = append(o.Machines, replace.Machine{
-				Name:     machineName(i),
-				UID:      "uid-" + machineName(i),
-				Domain:   fmt.Sprint("zone ", i%3),
-				Joined:   true,
-				Created:  now().Add(-time.Hour),
-				Due:      true,
-				DueSince: now().Add(-time.Duration(i) * time.Second),
-				Reason:   "HealthTimeout",
+				Name:      machineName(i),
+				UID:       "uid-" + machineName(i),
+				Domain:    fmt.Sprint("zone ", i%3),
+				Joined:    true,
+				CreatedAt: now().Add(-time.Hour),
+				Due:       true,
+				DueSince:  now().Add(-time.Duration(i) * time.Second),
+				Reason:    "HealthTimeout",
 			})
 		}
 		change(&o)
@@ -363,17 +371,17 @@ func replacementDecision(change func(*replace.Facts)) func(int) func() {
 	}
 }
 
-// addGrants adds as many grants as a deployment may have.
-func addGrants(o *replace.Facts, uid func(replace.Machine) string) {
+// addMaxGrants adds as many grants as a deployment may have.
+func addMaxGrants(o *replace.Facts, uid func(replace.Machine) string) {
 	for _, m := range o.Machines[:min(len(o.Machines), replace.MaxGrants)] {
 		o.Grants = append(
 			o.Grants,
 			replace.ReplacementGrant{
-				UID:       uid(m),
-				Name:      m.Name,
-				Domain:    m.Domain,
-				Reason:    m.Reason,
-				GrantedAt: now().Add(-time.Minute),
+				MachineUID:  uid(m),
+				MachineName: m.Name,
+				Domain:      m.Domain,
+				Reason:      m.Reason,
+				GrantedAt:   now().Add(-time.Minute),
 			},
 		)
 	}
@@ -393,7 +401,7 @@ func nodeConditions() []health.Condition {
 // newDrainFacts returns a node with n pods. If volumes is true, each pod has its own volume.
 func newDrainFacts(n int, volumes bool, change func(int, *drain.Pod)) drain.Facts {
 	o := drain.Facts{
-		Now: now(), Means: drain.Evict, Volumes: map[string]drain.Volume{},
+		Now: now(), Means: drain.MeansEvict, Volumes: map[string]drain.VolumeState{},
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute, Parallel: true},
 	}
 	for i := range n {
@@ -407,7 +415,7 @@ func newDrainFacts(n int, volumes bool, change func(int, *drain.Pod)) drain.Fact
 		}
 		if volumes {
 			p.Volumes, p.Budgets = []string{"volume-" + machineName(i)}, []string{"shop/web"}
-			o.Volumes[p.Volumes[0]] = drain.Volume{AttachedHere: true}
+			o.Volumes[p.Volumes[0]] = drain.VolumeState{AttachedHere: true}
 		}
 		if change != nil {
 			change(i, &p)
@@ -422,7 +430,7 @@ func newDrainFacts(n int, volumes bool, change func(int, *drain.Pod)) drain.Fact
 	return o
 }
 
-func drainDecision(volumes bool, change func(int, *drain.Pod)) func(int) func() {
+func prepareDrainDecision(volumes bool, change func(int, *drain.Pod)) func(int) func() {
 	return func(n int) func() {
 		o := newDrainFacts(n, volumes, change)
 		return func() { drain.Decide(o) }
@@ -449,7 +457,7 @@ func newSweepFacts(n int) orphan.Facts {
 	return f
 }
 
-func sweepDecision(change func(*orphan.Facts)) func(int) func() {
+func prepareSweepDecision(change func(*orphan.Facts)) func(int) func() {
 	return func(n int) func() {
 		f := newSweepFacts(n)
 		change(&f)
@@ -457,8 +465,8 @@ func sweepDecision(change func(*orphan.Facts)) func(int) func() {
 	}
 }
 
-// summaryDecision summarizes what blocks a set and its deployment. All machines of the set are being drained.
-func summaryDecision(blocker func(int) string) func(int) func() {
+// prepareSummary summarizes what blocks a set and its deployment. All machines of the set are being drained.
+func prepareSummary(blocker func(int) string) func(int) func() {
 	return func(n int) func() {
 		var machines []explain.Machine
 		for i := range n {
@@ -473,8 +481,8 @@ func summaryDecision(blocker func(int) string) func(int) func() {
 				BlockedBy: []string{"pdb/" + blocker(i)},
 				Since:     now().Add(-time.Duration(i) * time.Second),
 				Deadline:  now().Add(time.Hour),
-				Means:     drain.Evict,
-				NextMeans: drain.Delete,
+				Means:     drain.MeansEvict,
+				NextMeans: drain.MeansDelete,
 				Now:       now(),
 			})
 		}
@@ -491,7 +499,7 @@ func summaryDecision(blocker func(int) string) func(int) func() {
 }
 
 func BenchmarkFleet(b *testing.B) {
-	for _, q := range fleetDecisions() {
+	for _, q := range decisionCases() {
 		b.Run(q.name, func(b *testing.B) {
 			decide := q.prepare(fleetSize)
 			runtime.GC()
@@ -526,7 +534,7 @@ func TestSingleDecisionForStatementCount(t *testing.T) {
 	}
 	n, err := strconv.Atoi(size)
 	require.NoError(t, err)
-	for _, q := range fleetDecisions() {
+	for _, q := range decisionCases() {
 		if q.name == name {
 			q.prepare(n)()
 		}
@@ -545,7 +553,7 @@ func TestDecisionCostIsNotQuadratic(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-covermode=count", "-coverpkg=millwright/decide/...,slices", "-o", binary, ".").
 		CombinedOutput()
 	require.NoError(t, err, "%s", out)
-	for _, q := range fleetDecisions() {
+	for _, q := range decisionCases() {
 		t.Run(q.name, func(t *testing.T) {
 			t.Parallel()
 			less, more := countStatements(t, binary, q.name, few), countStatements(t, binary, q.name, many)

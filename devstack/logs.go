@@ -74,14 +74,14 @@ func printLogs(
 	lines int,
 	follow bool,
 ) error {
-	var readers []*logReader
+	var readers []*logPrinter
 	for _, name := range names {
 		file, err := os.Open(filepath.Join(dir, name+".log"))
 		if err != nil {
 			return fmt.Errorf("read log: %w", err)
 		}
 		defer func() { _ = file.Close() }()
-		r := &logReader{lines: bufio.NewReader(file)}
+		r := &logPrinter{lines: bufio.NewReader(file)}
 		if prefix {
 			r.prefix = name + ": "
 		}
@@ -109,15 +109,15 @@ func printLogs(
 	}
 }
 
-// logReader prints one log, line by line.
-type logReader struct {
+// logPrinter prints one log, line by line.
+type logPrinter struct {
 	lines          *bufio.Reader
 	prefix         string
 	incompleteLine string // start of a line that has no line break yet
 }
 
 // skipToLastLines moves the reader to the last n lines.
-func (r *logReader) skipToLastLines(file *os.File, n int) error {
+func (r *logPrinter) skipToLastLines(file *os.File, n int) error {
 	total := 0
 	for {
 		_, err := r.lines.ReadString('\n')
@@ -142,7 +142,7 @@ func (r *logReader) skipToLastLines(file *os.File, n int) error {
 }
 
 // printLines prints all complete lines.
-func (r *logReader) printLines(out io.Writer) error {
+func (r *logPrinter) printLines(out io.Writer) error {
 	for {
 		text, err := r.lines.ReadString('\n')
 		if errors.Is(err, io.EOF) {

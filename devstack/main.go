@@ -25,11 +25,11 @@ func main() {
 	commandline.RefuseUnknownArguments(command)
 	err := command.ExecuteContext(ctx)
 	stop()
-	os.Exit(exitCode(err))
+	os.Exit(reportError(err))
 }
 
-// exitCode prints the error, unless the command has printed the reason already, and returns the exit code.
-func exitCode(err error) int {
+// reportError prints the error, unless the command has printed the reason already, and returns the exit code.
+func reportError(err error) int {
 	var said silentExitCode
 	switch {
 	case err == nil:
@@ -78,14 +78,14 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 		StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(
 		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
-		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), runCommand(), vanishCommand(&p),
+		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), supervisorCommand(), vanishCommand(&p),
 	)
 	return command
 }
 
 // buildCommand only builds the heavy binaries, so that make and CI can build them in a separate step.
 func buildCommand(p *stackFlags) *cobra.Command {
-	all := append(build.HeavyBinaryNames(), build.ClusterAPIFolder)
+	all := append(build.RequiredHeavyBinaryNames(), build.ClusterAPIFolder)
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(all, "|") + "]",
 		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
@@ -100,12 +100,12 @@ Cluster API (` + build.ClusterAPIFolder + `) are only built when named, or by up
 				return err
 			}
 			if len(names) == 0 {
-				names = build.HeavyBinaryNames()
+				names = build.RequiredHeavyBinaryNames()
 			}
 			for _, name := range names {
-				program := func() (string, error) { return build.HeavyBinary(c.Context(), repo, name, c.ErrOrStderr()) }
+				program := func() (string, error) { return build.HeavyBinaryPath(c.Context(), repo, name, c.ErrOrStderr()) }
 				if name == build.ClusterAPIFolder {
-					program = func() (string, error) { return build.ClusterAPIPrograms(c.Context(), repo, c.ErrOrStderr()) }
+					program = func() (string, error) { return build.ClusterAPIProgramsFolder(c.Context(), repo, c.ErrOrStderr()) }
 				}
 				path, err := program()
 				if err != nil {
@@ -118,8 +118,8 @@ Cluster API (` + build.ClusterAPIFolder + `) are only built when named, or by up
 	}
 }
 
-// runCommand is the command of the supervisor process. Only package stack runs this command.
-func runCommand() *cobra.Command {
+// supervisorCommand is the command of the supervisor process. Only package stack runs this command.
+func supervisorCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "run",
 		Short:  "Be the supervisor of a stack (plan on standard input)",

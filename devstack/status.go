@@ -59,7 +59,7 @@ func statusRow(c stack.ComponentStatus, version string) string {
 		c.Name, string(c.State),
 		known(runs, fmt.Sprint(c.Process.PID)),
 		known(c.Port != 0, fmt.Sprint(c.Port)),
-		known(!c.StateSince.IsZero(), time.Since(c.StateSince).Round(time.Second).String()),
+		known(!c.StateChangedAt.IsZero(), time.Since(c.StateChangedAt).Round(time.Second).String()),
 		known(runs, c.CPUTime.Round(100*time.Millisecond).String()),
 		known(runs, fmt.Sprintf("%d MiB", c.MemoryBytes>>20)),
 		known(true, version),

@@ -25,7 +25,7 @@ running stack it starts what has died and says the same again. Ctrl-C stops what
 
 Components: ` + strings.Join(component.Names(), ", ") + `
 Only if --components names them: ` + component.ProviderWorker + `, ` + component.SecondBridge + `, ` + component.SecondWorker + `,
-` + component.MCMManager + ` and ` + component.MCMMachines + ` (machine-controller-manager)
+` + component.MCMManager + ` and ` + component.MCMMachineController + ` (machine-controller-manager)
 Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -33,7 +33,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
-			if o.SupervisorProgram, err = os.Executable(); err != nil {
+			if o.SupervisorProgramPath, err = os.Executable(); err != nil {
 				return fmt.Errorf("find myself: %w", err)
 			}
 			o.Repo, o.Output = p.repo, c.ErrOrStderr()
@@ -71,7 +71,7 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		false,
 		"nodes renew their leases six times less often: for benchmarks, not for tests of failures",
 	)
-	flags.DurationVar(&o.Timeout, "timeout", 0, "longest time of the start, without builds (default 2m)")
+	flags.DurationVar(&o.StartTimeout, "timeout", 0, "longest time of the start, without builds (default 2m)")
 	return command
 }
 
@@ -101,9 +101,9 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 		row("audit log", s.AuditLogPath())
 	}
 	if has(component.VirtualCloud) {
-		row("virtualcloud", s.CloudURL())
+		row("virtualcloud", s.VirtualCloudURL())
 	}
-	for _, extra := range state.Plan.Extras {
+	for _, extra := range state.Plan.ExtraComponents {
 		if has(extra.Name) {
 			row(extra.Name, s.MetricsURL(extra.Name))
 		}
@@ -111,7 +111,7 @@ func printStackAddresses(out io.Writer, s *stack.Stack) error {
 	if has(component.ClusterAPICore) {
 		row(
 			"Cluster API",
-			"for objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilter+"; workload clusters are at "+state.Plan.WorkloadClusterAddress(),
+			"for objects with label "+component.WatchFilterLabel+"="+component.UpstreamFilterValue+"; workload clusters are at "+state.Plan.WorkloadClusterAddress(),
 		)
 	}
 	row("logs", s.LogPath("*"))

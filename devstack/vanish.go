@@ -23,8 +23,8 @@ seconds later, as a cloud controller manager does. It fails if no machine of thi
 				return err
 			}
 			machine := arguments[0]
-			if err := admin.NewClient(s.CloudURL()).
-				VanishInstance(c.Context(), admin.VanishRequest{Machine: machine, DeleteNode: true}); err != nil {
+			if err := admin.NewClient(s.VirtualCloudURL()).
+				MakeInstanceVanish(c.Context(), admin.VanishRequest{Machine: machine, DeleteNode: true}); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "the instance of machine %s has vanished\n", machine)

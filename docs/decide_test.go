@@ -40,15 +40,15 @@ func allowedDecideCalls() map[string][]string {
 // workflow decides the same a second time.
 func TestOnlyAllowedPackagesCallDecide(t *testing.T) {
 	files := readGoSources(t)
-	functions := functionsOfDecide(t, files)
+	functions := decideFunctions(t, files)
 	require.NotEmpty(t, functions["millwright/decide/attention"])
 	for room, allowed := range allowedDecideCalls() {
 		called := map[string]bool{}
 		for name, text := range files {
-			if !isProductionFile(name, room) {
+			if !isProductionFileInTopFolder(name, room) {
 				continue
 			}
-			for call, at := range callsOfDecide(t, name, text, functions) {
+			for call, at := range referencedDecideFunctions(t, name, text, functions) {
 				called[call] = true
 				assert.True(
 					t,
@@ -75,7 +75,7 @@ func TestOnlyOwnershipPackageComparesProviderIDs(t *testing.T) {
 	looked := 0
 	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
-		if !isProductionFile(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
+		if !isProductionFileInTopFolder(name, room) || strings.HasPrefix(name, "decide/ownership/") ||
 			slices.Contains([]string{"provider", "devstack", "examples"}, room) {
 			continue
 		}
@@ -96,17 +96,17 @@ func TestOnlyOwnershipPackageComparesProviderIDs(t *testing.T) {
 	assert.NotZero(t, looked)
 }
 
-// isProductionFile reports whether a file belongs to the top-level folder room and is neither a test nor a fixture of
+// isProductionFileInTopFolder reports whether a file belongs to the top-level folder room and is neither a test nor a fixture of
 // tests.
-func isProductionFile(name, room string) bool {
+func isProductionFileInTopFolder(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
 }
 
-// functionsOfDecide returns the exported functions of each package of decide except phrase, by import path.
-func functionsOfDecide(t *testing.T, files map[string]string) map[string]map[string]bool {
+// decideFunctions returns the exported functions of each package of decide except phrase, by import path.
+func decideFunctions(t *testing.T, files map[string]string) map[string]map[string]bool {
 	functions := map[string]map[string]bool{}
 	for name, text := range files {
-		if !isProductionFile(name, "decide") || strings.HasPrefix(name, "decide/phrase/") {
+		if !isProductionFileInTopFolder(name, "decide") || strings.HasPrefix(name, "decide/phrase/") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
@@ -124,9 +124,13 @@ func functionsOfDecide(t *testing.T, files map[string]string) map[string]map[str
 	return functions
 }
 
-// callsOfDecide returns the functions of decide that a file names, called or not, as "package.Function", with one
+// referencedDecideFunctions returns the functions of decide that a file names, called or not, as "package.Function", with one
 // position of each function.
-func callsOfDecide(t *testing.T, name, text string, functions map[string]map[string]bool) map[string]token.Position {
+func referencedDecideFunctions(
+	t *testing.T,
+	name, text string,
+	functions map[string]map[string]bool,
+) map[string]token.Position {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, text, 0)
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func readGoSources(t *testing.T) map[string]string {
 	return files
 }
 
-func TestNamedFilesExist(t *testing.T) {
+func TestFilesNamedInDocumentsExist(t *testing.T) {
 	path := regexp.MustCompile(`^[\w.-]+(/[\w.*-]+)+/?$|^[\w.-]+/$|^[\w.-]+\.(go|md|mod|yml|yaml|sh)$`)
 	for _, d := range readDocuments(t) {
 		for _, code := range d.codeSpans {
@@ -114,7 +114,7 @@ func TestLinkTargetsExist(t *testing.T) {
 	}
 }
 
-func TestNamedCommandsAreInTheMakefile(t *testing.T) {
+func TestMakeTargetsNamedInDocumentsExist(t *testing.T) {
 	makefile := readFile(t, "Makefile")
 	inText, inBlock := regexp.MustCompile(`^make ([a-z-]+)`), regexp.MustCompile(`(?m)^ {4}make ([a-z-]+)`)
 	for _, d := range readDocuments(t) {
@@ -128,7 +128,7 @@ func TestNamedCommandsAreInTheMakefile(t *testing.T) {
 	}
 }
 
-func TestNamedFunctionsAndTestsExist(t *testing.T) {
+func TestFunctionsAndTestsNamedInDocumentsExist(t *testing.T) {
 	all := readGoSources(t)
 	declared := map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (?:\([^)]*\) )?(\w+)[(\[]`)
@@ -153,7 +153,7 @@ func TestNamedFunctionsAndTestsExist(t *testing.T) {
 
 // An excerpt is a block of Go after a line that ends with the name of a file. A line "// …" in the block stands for
 // omitted lines.
-func TestExcerptsAreInTheirFiles(t *testing.T) {
+func TestCodeExcerptsMatchTheirFiles(t *testing.T) {
 	block := regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 	named := regexp.MustCompile("(?ms)`([\\w./-]+\\.go)`:\n\n```go\n(.*?)^```$")
 	for _, d := range readDocuments(t) {
@@ -219,13 +219,13 @@ func TestProviderCodeTableMatchesTheCode(t *testing.T) {
 
 func TestEverySearchAttributeIsDocumented(t *testing.T) {
 	page := readFile(t, "docs/architecture.md")
-	for _, a := range run.Attributes() {
+	for _, a := range run.SearchAttributes() {
 		assert.Contains(t, page, "`"+a.Name+"`")
 	}
 }
 
 // The index lists each ADR once, under one topic, with the title and the status from the head of the ADR.
-func TestEveryDecisionIsInTheIndexWithItsStatus(t *testing.T) {
+func TestADRIndexListsEveryADRWithItsStatus(t *testing.T) {
 	var heads []string
 	number := regexp.MustCompile(`\[(\d{4})\]`)
 	for _, d := range readDocuments(t) {
@@ -335,7 +335,7 @@ func TestRunbookListsEveryBlockedReason(t *testing.T) {
 }
 
 // Each link to a section leads to an existing section. GitHub derives the anchor of a section from its heading.
-func TestLinksLeadToSections(t *testing.T) {
+func TestSectionLinksLeadToExistingSections(t *testing.T) {
 	sections := map[string]map[string]bool{}
 	sectionsOf := func(name string) map[string]bool {
 		if sections[name] == nil {

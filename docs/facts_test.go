@@ -13,11 +13,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// familyFileRules lists the files that may use the facts of only one family of kinds. The field MCM has the facts of
+// kindFamilyFileRules lists the files that may use the facts of only one family of kinds. The field MCM has the facts of
 // MCM's kinds, and the field ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
 // planner reads the facts of one family through a method in a file of that family. The adapter of a family sets only
 // the field of its own family.
-var familyFileRules = []struct {
+var kindFamilyFileRules = []struct {
 	folder string // a slash at the end includes the folders below this folder
 	part   string
 	files  string // name prefix of the files that may use the field named by part; empty: no file may use the field
@@ -37,11 +37,11 @@ var familyFileRules = []struct {
 func TestOnlyTheFilesOfAKindFamilyUseItsFacts(t *testing.T) {
 	looked := map[string]bool{}
 	for name, text := range readGoSources(t) {
-		for _, rule := range familyFileRules {
+		for _, rule := range kindFamilyFileRules {
 			folder, below := strings.CutSuffix(rule.folder, "/")
 			within := path.Dir(name) == folder || below && strings.HasPrefix(name, rule.folder)
 			room, _, _ := strings.Cut(name, "/")
-			if !within || !isProductionFile(name, room) {
+			if !within || !isProductionFileInTopFolder(name, room) {
 				continue
 			}
 			looked[rule.folder+rule.part] = true
@@ -66,7 +66,7 @@ func TestOnlyTheFilesOfAKindFamilyUseItsFacts(t *testing.T) {
 			})
 		}
 	}
-	assert.Len(t, looked, len(familyFileRules), "a folder of the rules does not exist")
+	assert.Len(t, looked, len(kindFamilyFileRules), "a folder of the rules does not exist")
 }
 
 // maxStructFields is the maximum number of fields of a struct in decide, observe, activities and workflows. An embedded
@@ -77,7 +77,8 @@ func TestStructsHaveAtMostTwentyFields(t *testing.T) {
 	looked := 0
 	for name, text := range readGoSources(t) {
 		room, _, _ := strings.Cut(name, "/")
-		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) || !isProductionFile(name, room) {
+		if !slices.Contains([]string{"decide", "observe", "activities", "workflows"}, room) ||
+			!isProductionFileInTopFolder(name, room) {
 			continue
 		}
 		set := token.NewFileSet()

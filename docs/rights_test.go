@@ -11,9 +11,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rulesOfUserRoles returns the rights of each role for people, as VERB RESOURCE, by the role's name without
+// rightsByUserRole returns the rights of each role for people, as VERB RESOURCE, by the role's name without
 // "millwright-".
-func rulesOfUserRoles(t *testing.T) map[string][]string {
+func rightsByUserRole(t *testing.T) map[string][]string {
 	t.Helper()
 	rights := map[string][]string{}
 	for _, file := range []string{"deploy/rbac/people.yaml", "deploy/components/admission/policies.yaml"} {
@@ -39,7 +39,7 @@ func rulesOfUserRoles(t *testing.T) map[string][]string {
 // Each job of docs/rights.md needs the role that its row names, and no smaller role. Each right of a role is needed for
 // a job.
 func TestEachJobNeedsExactlyItsDocumentedRole(t *testing.T) {
-	roles := rulesOfUserRoles(t)
+	roles := rightsByUserRole(t)
 	require.Len(t, roles, 3)
 	allows := func(needed []string, names ...string) bool {
 		var granted []string

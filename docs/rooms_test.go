@@ -54,7 +54,7 @@ func importsByTopFolder(t *testing.T) map[string][]string {
 	imports := map[string][]string{}
 	for name, text := range readGoSources(t) {
 		room, _, inRoom := strings.Cut(name, "/")
-		if !inRoom || !isProductionFile(name, room) || strings.Contains(name, "/testdata/") {
+		if !inRoom || !isProductionFileInTopFolder(name, room) || strings.Contains(name, "/testdata/") {
 			continue
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), name, text, parser.ImportsOnly)

@@ -36,13 +36,13 @@ func readSchema(t *testing.T, name string) schema {
 // resolveRef replaces a reference by the definition in the schema's $defs.
 func resolveRef(root, node schema) schema {
 	if ref, ok := node["$ref"].(string); ok {
-		definition, _ := asObject(root["$defs"])[strings.TrimPrefix(ref, "#/$defs/")].(schema)
+		definition, _ := asSchema(root["$defs"])[strings.TrimPrefix(ref, "#/$defs/")].(schema)
 		return definition
 	}
 	return node
 }
 
-func asObject(v any) schema {
+func asSchema(v any) schema {
 	s, _ := v.(schema)
 	return s
 }
@@ -55,16 +55,16 @@ func schemaDifferences(root, node schema, typ reflect.Type, path string) []strin
 		if len(choices) != 2 || !reflect.DeepEqual(choices[1], schema{"type": "null"}) {
 			return []string{path + ": is not one of a value and null"}
 		}
-		return schemaDifferences(root, asObject(choices[0]), typ.Elem(), path)
+		return schemaDifferences(root, asSchema(choices[0]), typ.Elem(), path)
 	}
 	if want := jsonType(typ); !reflect.DeepEqual(node["type"], want) {
 		return []string{fmt.Sprintf("%s: is %v and not %v", path, node["type"], want)}
 	}
 	switch typ.Kind() {
 	case reflect.Slice:
-		return schemaDifferences(root, asObject(node["items"]), typ.Elem(), path+"[]")
+		return schemaDifferences(root, asSchema(node["items"]), typ.Elem(), path+"[]")
 	case reflect.Struct:
-		return fieldDifferences(root, asObject(node["properties"]), typ, path)
+		return fieldDifferences(root, asSchema(node["properties"]), typ, path)
 	default:
 		return nil
 	}
@@ -83,7 +83,7 @@ func fieldDifferences(root, properties schema, typ reflect.Type, path string) []
 			found = append(found, path+"."+field.Name+": is missing")
 			continue
 		}
-		found = append(found, schemaDifferences(root, asObject(property), field.Type, path+"."+field.Name)...)
+		found = append(found, schemaDifferences(root, asSchema(property), field.Type, path+"."+field.Name)...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(surplus)) {
 		found = append(found, path+"."+name+": is surplus")
@@ -118,12 +118,12 @@ func TestSchemasMatchTheCode(t *testing.T) {
 			assert.Empty(t, schemaDifferences(root, root, reflect.TypeOf(payload), root["title"].(string)))
 
 			used := readFile(t, name)
-			for definition := range asObject(root["$defs"]) {
+			for definition := range asSchema(root["$defs"]) {
 				assert.Contains(t, used, `"$ref": "#/$defs/`+definition+`"`, "nothing refers to it")
 			}
-			for definition, node := range asObject(root["$defs"]) {
-				for _, key := range stringList(asObject(node)["required"]) {
-					assert.Contains(t, asObject(asObject(node)["properties"]), key, "%s requires it", definition)
+			for definition, node := range asSchema(root["$defs"]) {
+				for _, key := range stringList(asSchema(node)["required"]) {
+					assert.Contains(t, asSchema(asSchema(node)["properties"]), key, "%s requires it", definition)
 				}
 			}
 		})
@@ -145,10 +145,10 @@ func TestSchemasListEveryReaction(t *testing.T) {
 	for _, code := range provider.Codes() {
 		reactions[string(kube.ReactionToCode(code))] = true
 	}
-	call := asObject(readSchema(t, callSchemaPath)["$defs"])["Problem"]
-	answer := asObject(readSchema(t, answerSchemaPath)["$defs"])["Problem"]
+	call := asSchema(readSchema(t, callSchemaPath)["$defs"])["Problem"]
+	answer := asSchema(readSchema(t, answerSchemaPath)["$defs"])["Problem"]
 	assert.Equal(t, call, answer, "a problem is the same in a call and in an answer")
-	react := asObject(asObject(asObject(answer)["properties"])["React"])
+	react := asSchema(asSchema(asSchema(answer)["properties"])["React"])
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(reactions)), stringList(react["enum"]))
 }
 
@@ -156,23 +156,23 @@ func TestSchemasListEveryReaction(t *testing.T) {
 func TestSchemaDifferencesAreFound(t *testing.T) {
 	typ := reflect.TypeFor[cloud.InstanceAnswer]()
 	for found, spoil := range map[string]func(answer, problem schema){
-		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(asObject(a["properties"]), "Gone") },
-		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { asObject(a["properties"])["Size"] = schema{"type": "integer"} },
-		"InstanceAnswer.Gone: is string and not boolean":             func(a, _ schema) { asObject(a["properties"])["Gone"] = schema{"type": "string"} },
-		"InstanceAnswer.Problem: is not one of a value and null":     func(a, _ schema) { asObject(a["properties"])["Problem"] = schema{"$ref": "#/$defs/Problem"} },
-		"InstanceAnswer.Problem.After: is missing":                   func(_, p schema) { delete(asObject(p["properties"]), "After") },
-		"InstanceAnswer.Addresses: is array and not [array null]":    func(a, _ schema) { asObject(asObject(a["properties"])["Addresses"])["type"] = "array" },
-		"InstanceAnswer.Addresses[]: is <nil> and not object":        func(a, _ schema) { delete(asObject(asObject(a["properties"])["Addresses"]), "items") },
+		"InstanceAnswer.Gone: is missing":                            func(a, _ schema) { delete(asSchema(a["properties"]), "Gone") },
+		"InstanceAnswer.Size: is surplus":                            func(a, _ schema) { asSchema(a["properties"])["Size"] = schema{"type": "integer"} },
+		"InstanceAnswer.Gone: is string and not boolean":             func(a, _ schema) { asSchema(a["properties"])["Gone"] = schema{"type": "string"} },
+		"InstanceAnswer.Problem: is not one of a value and null":     func(a, _ schema) { asSchema(a["properties"])["Problem"] = schema{"$ref": "#/$defs/Problem"} },
+		"InstanceAnswer.Problem.After: is missing":                   func(_, p schema) { delete(asSchema(p["properties"]), "After") },
+		"InstanceAnswer.Addresses: is array and not [array null]":    func(a, _ schema) { asSchema(asSchema(a["properties"])["Addresses"])["type"] = "array" },
+		"InstanceAnswer.Addresses[]: is <nil> and not object":        func(a, _ schema) { delete(asSchema(asSchema(a["properties"])["Addresses"]), "items") },
 		"InstanceAnswer: is <nil> and not object":                    func(a, _ schema) { delete(a, "type") },
 		"InstanceAnswer.Problem: is <nil> and not object":            func(_, p schema) { clear(p) },
-		"InstanceAnswer.LastKnownState: is integer and not string":   func(a, _ schema) { asObject(asObject(a["properties"])["LastKnownState"])["type"] = "integer" },
-		"InstanceAnswer.Problem.Failures: is number and not integer": func(_, p schema) { asObject(asObject(p["properties"])["Failures"])["type"] = "number" },
-		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { asObject(p["properties"])["Reaction"] = schema{"type": "string"} },
+		"InstanceAnswer.LastKnownState: is integer and not string":   func(a, _ schema) { asSchema(asSchema(a["properties"])["LastKnownState"])["type"] = "integer" },
+		"InstanceAnswer.Problem.Failures: is number and not integer": func(_, p schema) { asSchema(asSchema(p["properties"])["Failures"])["type"] = "number" },
+		"InstanceAnswer.Problem.Reaction: is surplus":                func(_, p schema) { asSchema(p["properties"])["Reaction"] = schema{"type": "string"} },
 	} {
 		t.Run(found, func(t *testing.T) {
 			root := readSchema(t, answerSchemaPath)
-			definitions := asObject(root["$defs"])
-			spoil(asObject(definitions["InstanceAnswer"]), asObject(definitions["Problem"]))
+			definitions := asSchema(root["$defs"])
+			spoil(asSchema(definitions["InstanceAnswer"]), asSchema(definitions["Problem"]))
 			assert.Equal(t, []string{found}, schemaDifferences(root, root, typ, "InstanceAnswer"))
 		})
 	}

@@ -10,7 +10,7 @@ import (
 	"millwright/process/problems"
 )
 
-// Timing of the leader election. A leader that cannot write its Lease stops at most 29 s (renewInterval + retryPeriod +
+// Timing of the leader election. A leader that cannot write its Lease stops at most 29 s (leaseWriteInterval + retryPeriod +
 // renewDeadline) after its last write. Another bridge can become leader only after 30 s (leaseDuration).
 const (
 	// leaseDuration is how long other bridges wait for a leader that does not renew its Lease.
@@ -21,9 +21,9 @@ const (
 	// acquire the Lease after 1 to 2.2 times this interval (jitter). Source: the default of Kubernetes' own
 	// controllers.
 	retryPeriod = 2 * time.Second
-	// renewInterval is the interval at which a leader writes its Lease. With this interval, the Leases of the bridge
+	// leaseWriteInterval is the interval at which a leader writes its Lease. With this interval, the Leases of the bridge
 	// and the workers together cost 8 requests a minute.
-	renewInterval = 15 * time.Second
+	leaseWriteInterval = 15 * time.Second
 )
 
 // leaseName is the name of the Lease of the leader election.
@@ -39,28 +39,28 @@ type annotatingLeaseClient struct {
 
 // Leases implements LeasesGetter.
 func (l annotatingLeaseClient) Leases(namespace string) typedcoordinationv1.LeaseInterface {
-	return l.recorder.LeaseClient(l.LeasesGetter.Leases(namespace), l.identity)
+	return l.recorder.WrapLeaseClient(l.LeasesGetter.Leases(namespace), l.identity)
 }
 
-// throttledLock is a resource lock that skips a renewal if the last write is less than renewInterval ago. Without
+// throttledLock is a resource lock that skips a renewal if the last write is less than leaseWriteInterval ago. Without
 // throttledLock the leader would write the Lease every retryPeriod. Only the goroutine of the election may use a
 // throttledLock.
 type throttledLock struct {
 	resourcelock.Interface
-	lastRecord    resourcelock.LeaderElectionRecord // last record that this process wrote; zero: none
-	lastWriteTime time.Time
+	lastWrittenRecord resourcelock.LeaderElectionRecord // last record that this process wrote; zero: none
+	lastWriteTime     time.Time
 }
 
 // Update writes the record, unless the record is a renewal that is not due yet.
 func (l *throttledLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	renewal := record.HolderIdentity == l.lastRecord.HolderIdentity &&
-		record.LeaderTransitions == l.lastRecord.LeaderTransitions
-	if renewal && time.Since(l.lastWriteTime) < renewInterval {
+	renewal := record.HolderIdentity == l.lastWrittenRecord.HolderIdentity &&
+		record.LeaderTransitions == l.lastWrittenRecord.LeaderTransitions
+	if renewal && time.Since(l.lastWriteTime) < leaseWriteInterval {
 		return nil
 	}
 	if err := l.Interface.Update(ctx, record); err != nil {
 		return err
 	}
-	l.lastRecord, l.lastWriteTime = record, time.Now()
+	l.lastWrittenRecord, l.lastWriteTime = record, time.Now()
 	return nil
 }

@@ -108,23 +108,23 @@ func runProcess(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	config, err := o.KubernetesConfig(userAgent)
+	config, err := o.ControlClusterConfig(userAgent)
 	if err != nil {
 		return err
 	}
-	client, err := process.KubernetesClient(config)
+	client, err := process.NewKubernetesClient(config)
 	if err != nil {
 		return err
 	}
 	starting, started := context.WithCancel(ctx)
 	defer started()
-	leases := o.Problems.LeaseClient(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
-	go problems.WritePeriodically(starting, func(ctx context.Context) {
+	leases := o.ProblemRecorder.WrapLeaseClient(client.CoordinationV1().Leases(o.LeaseNamespace), o.identity)
+	go problems.CallPeriodically(starting, func(ctx context.Context) {
 		// An error is not logged, because the election gets the same error.
-		_ = o.Problems.WriteToLease(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
+		_ = o.ProblemRecorder.WriteToLease(ctx, leases, leaseName, func(*coordinationv1.Lease) {})
 	})
 	restores := cache.NewRestoreDetector()
-	var leading leadingBridges
+	var leading runningBridges
 	shards, err := o.WatchShards(ctx, client, p.Logger)
 	if err != nil {
 		return err
@@ -149,9 +149,9 @@ func runProcess(ctx context.Context, o options) error {
 	p.MarkReady(temporal)
 	l := leader{
 		options: o, process: p, client: client, temporal: temporal, cluster: cluster, clusterAPICache: api, leases: leases,
-		shards: shards, leadingBridges: &leading, metrics: watch.NewMetrics(p.MetricsRegistry),
-		gauges: fleet.NewGauges(cluster, api), unservedNamespaces: fleet.NewUnservedNamespacesGauge(),
-		durations: fleet.NewDurationMetrics(p.MetricsRegistry),
+		shards: shards, runningBridges: &leading, metrics: watch.NewMetrics(p.MetricsRegistry),
+		fleetGauges: fleet.NewGaugeCollector(cluster, api), unservedNamespaces: fleet.NewUnservedNamespacesGauge(),
+		durationMetrics: fleet.NewDurationMetrics(p.MetricsRegistry),
 	}
 	ctx, end := context.WithCancel(ctx)
 	restored := make(chan error, 1)
@@ -185,11 +185,11 @@ type leader struct {
 	clusterAPICache    *capi.Cache // nil: no objects of Cluster API are watched
 	leases             typedcoordinationv1.LeaseInterface
 	shards             *shard.Map // nil: the installation has one shard
-	leadingBridges     *leadingBridges
+	runningBridges     *runningBridges
 	metrics            *watch.Metrics
-	gauges             prometheus.Collector
+	fleetGauges        prometheus.Collector
 	unservedNamespaces *prometheus.GaugeVec
-	durations          fleet.DurationMetrics
+	durationMetrics    fleet.DurationMetrics
 }
 
 // leadShard runs the bridge of a shard until ctx ends.
@@ -207,28 +207,28 @@ func (l leader) leadShard(ctx context.Context, of run.Shard) error {
 		)
 	})
 	b.EnableOrphanSweeps(l.temporal.ScheduleClient(), l.orphanSweepPeriod)
-	if l.HasTargets() {
+	if l.HasTargetPerNamespace() {
 		b.WatchTargetReports(l.client, l.LeaseNamespace)
 	}
 	if of.Number == 0 {
-		stop, err := l.startFleetTasks(ctx, b)
+		stop, err := l.startSingletonTasks(ctx, b)
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
-	defer l.leadingBridges.add(b)()
+	defer l.runningBridges.add(b)()
 	return b.Run(ctx)
 }
 
-// startFleetTasks starts the tasks that exactly one process of the installation runs: the process that leads shard 0. A
+// startSingletonTasks starts the tasks that exactly one process of the installation runs: the process that leads shard 0. A
 // sum of fleet metrics over all bridges would count each object several times.
-func (l leader) startFleetTasks(ctx context.Context, b *watch.Bridge) (stop func(), err error) {
-	stopDurations, err := l.durations.WatchMachines(l.cluster)
+func (l leader) startSingletonTasks(ctx context.Context, b *watch.Bridge) (stop func(), err error) {
+	stopDurations, err := l.durationMetrics.WatchMachines(l.cluster)
 	if err != nil {
 		return nil, fmt.Errorf("watch durations: %w", err)
 	}
-	l.process.MetricsRegistry.MustRegister(l.gauges)
+	l.process.MetricsRegistry.MustRegister(l.fleetGauges)
 	ctx, end := context.WithCancel(ctx)
 	if l.shards != nil {
 		go b.AssignNamespaces(ctx, l.client.CoreV1().ConfigMaps(l.LeaseNamespace), func() int {
@@ -246,7 +246,7 @@ func (l leader) startFleetTasks(ctx context.Context, b *watch.Bridge) (stop func
 	return func() {
 		end()
 		stopDurations()
-		l.process.MetricsRegistry.Unregister(l.gauges)
+		l.process.MetricsRegistry.Unregister(l.fleetGauges)
 		l.process.MetricsRegistry.Unregister(l.unservedNamespaces)
 	}, nil
 }
@@ -259,13 +259,13 @@ func fillCaches(
 	config *rest.Config,
 	restores *cache.RestoreDetector,
 	claimed *shard.Claims,
-	leading *leadingBridges,
+	leading *runningBridges,
 ) (cluster *cache.Cluster, api *capi.Cache, targets *target.Registry, err error) {
 	machines, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("make client: %w", err)
 	}
-	shared, err := targetClient(o, restores)
+	shared, err := sharedTargetClient(o, restores)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -280,7 +280,7 @@ func fillCaches(
 	cluster.WithoutSecretFinalizers = !o.guardSecrets
 	o.rollout.ApplyToCluster(cluster)
 	o.mcm.ApplyToCluster(cluster)
-	client, err := process.KubernetesClient(config)
+	client, err := process.NewKubernetesClient(config)
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -290,8 +290,8 @@ func fillCaches(
 	if err := cluster.WatchOtherControllers(client, o.ClusterName); err != nil {
 		return nil, nil, nil, err
 	}
-	targets, err = o.ConnectTargets(client, cluster, claimed, userAgent, target.Options{
-		Connect: process.KubernetesClient, OnStatus: leading.handleTargetStatus,
+	targets, err = o.SetUpTargets(client, cluster, claimed, userAgent, target.Options{
+		NewClient: process.NewKubernetesClient, OnStatus: leading.handleTargetStatus,
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -311,17 +311,17 @@ func fillCaches(
 // userAgent is the bridge's user agent in the logs of API servers.
 const userAgent = "millwright-bridge"
 
-// leadingBridges are the bridges that run in this process now: one, or one for each shard that this process serves.
-type leadingBridges struct{ bridges sync.Map }
+// runningBridges are the bridges that run in this process now: one, or one for each shard that this process serves.
+type runningBridges struct{ bridges sync.Map }
 
 // add adds a bridge until remove is called.
-func (l *leadingBridges) add(b *watch.Bridge) (remove func()) {
+func (l *runningBridges) add(b *watch.Bridge) (remove func()) {
 	l.bridges.Store(b, nil)
 	return func() { l.bridges.Delete(b) }
 }
 
 // handleTargetStatus wakes the machines of a namespace whose target is ready.
-func (l *leadingBridges) handleTargetStatus(namespace string, status cache.TargetStatus) {
+func (l *runningBridges) handleTargetStatus(namespace string, status cache.TargetStatus) {
 	if status.State != cache.TargetReady {
 		return
 	}
@@ -331,13 +331,13 @@ func (l *leadingBridges) handleTargetStatus(namespace string, status cache.Targe
 	})
 }
 
-// targetClient returns a client of the target cluster that all namespaces share, or nil if there is no such cluster.
-func targetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
-	config, err := o.TargetConfig(userAgent)
+// sharedTargetClient returns a client of the target cluster that all namespaces share, or nil if there is no such cluster.
+func sharedTargetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
+	config, err := o.TargetClusterConfig(userAgent)
 	if err != nil || config == nil {
 		return nil, err
 	}
-	return process.KubernetesClient(restores.ConfigWithRestoreCheck(config))
+	return process.NewKubernetesClient(restores.ConfigWithRestoreCheck(config))
 }
 
 // runElection runs a bridge while this process is the leader, until ctx ends or a bridge fails. Each term starts a new
@@ -357,7 +357,7 @@ func runElection(
 		registry,
 	), annotatingLeaseClient{
 		client.CoordinationV1(),
-		o.Problems,
+		o.ProblemRecorder,
 		o.identity,
 	}
 	var failed error

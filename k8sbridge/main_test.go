@@ -52,7 +52,7 @@ func (e *election) addCandidate(
 	fail <-chan error,
 ) <-chan error {
 	done := make(chan error, 1)
-	o := options{Flags: process.Flags{LeaseNamespace: "default", Problems: problems.New("prod")}, identity: name}
+	o := options{Flags: process.Flags{LeaseNamespace: "default", ProblemRecorder: problems.New("prod")}, identity: name}
 	go func() {
 		done <- runElection(ctx, o, e.client, slog.New(slog.DiscardHandler), registry, func(ctx context.Context) error {
 			e.recordLeadershipEvent(name + " begins")
@@ -68,9 +68,9 @@ func (e *election) addCandidate(
 	return done
 }
 
-// refuseUpdates returns a switch. While the switch is true, the API server refuses each update of the Lease by a holder
+// newUpdateRefusalSwitch returns a switch. While the switch is true, the API server refuses each update of the Lease by a holder
 // for which refused returns true.
-func (e *election) refuseUpdates(refused func(holder string) bool) *atomic.Bool {
+func (e *election) newUpdateRefusalSwitch(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		lease := action.(clienttesting.UpdateAction).GetObject().(*coordinationv1.Lease)
@@ -132,7 +132,7 @@ func TestALeaderWritesItsLeaseFourTimesAMinute(t *testing.T) {
 func TestAnotherBridgeLeadsIfTheLeaderCannotRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
-		cut := e.refuseUpdates(func(holder string) bool { return holder != "second" })
+		cut := e.newUpdateRefusalSwitch(func(holder string) bool { return holder != "second" })
 		ctx, stop := context.WithCancel(t.Context())
 		first := e.addCandidate(ctx, "first", prometheus.NewRegistry(), nil)
 		time.Sleep(2 * time.Second)
@@ -152,7 +152,7 @@ func TestAnotherBridgeLeadsIfTheLeaderCannotRenew(t *testing.T) {
 func TestARestartedLeaderLeadsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &election{client: fake.NewClientset()}
-		e.refuseUpdates(func(holder string) bool { return holder == "" }).
+		e.newUpdateRefusalSwitch(func(holder string) bool { return holder == "" }).
 			Store(true)
 			// a killed bridge does not release the Lease
 		killed, kill := context.WithCancel(t.Context())

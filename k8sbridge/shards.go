@@ -82,7 +82,7 @@ func renewLease(ctx context.Context, o options, leases typedcoordinationv1.Lease
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(renewInterval):
+		case <-time.After(leaseWriteInterval):
 		}
 	}
 }

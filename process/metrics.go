@@ -9,10 +9,10 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalLabels returns all tags that the SDK uses in any metric. The SDK uses one metric name with different sets of
+// temporalTagNames returns all tags that the SDK uses in any metric. The SDK uses one metric name with different sets of
 // tags, which Prometheus rejects. Therefore every metric gets all tags, except client_name, which contains no
 // information.
-func temporalLabels() []string {
+func temporalTagNames() []string {
 	return []string{
 		"namespace", "task_queue", "worker_type", "workflow_type", "activity_type", "poller_type", "operation", "status_code",
 		"failure_reason", "cause",
@@ -24,17 +24,17 @@ func temporalLabels() []string {
 type temporalMetrics struct {
 	registry prometheus.Registerer
 	// cache of the metrics by name: the SDK requests the metric for each count, and creating a metric is expensive
-	vectorsByName *sync.Map
+	metricsByName *sync.Map
 	labels        prometheus.Labels
 }
 
 // NewTemporalMetrics returns a metrics handler for a Temporal client.
 func NewTemporalMetrics(registry prometheus.Registerer) client.MetricsHandler {
 	labels := prometheus.Labels{}
-	for _, name := range temporalLabels() {
+	for _, name := range temporalTagNames() {
 		labels[name] = ""
 	}
-	return &temporalMetrics{registry: registry, vectorsByName: &sync.Map{}, labels: labels}
+	return &temporalMetrics{registry: registry, metricsByName: &sync.Map{}, labels: labels}
 }
 
 // WithTags returns a handler whose metrics also have these tags.
@@ -46,29 +46,29 @@ func (m *temporalMetrics) WithTags(tags map[string]string) client.MetricsHandler
 			labels[name] = tag
 		}
 	}
-	return &temporalMetrics{registry: m.registry, vectorsByName: m.vectorsByName, labels: labels}
+	return &temporalMetrics{registry: m.registry, metricsByName: m.metricsByName, labels: labels}
 }
 
 func (m *temporalMetrics) Counter(name string) client.MetricsCounter {
-	v := metricVector(m, name+"_total", func(full string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: full, Help: metricHelp(name)}, temporalLabels())
+	v := getOrCreateMetric(m, name+"_total", func(full string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: full, Help: metricHelp(name)}, temporalTagNames())
 	})
 	c := v.With(m.labels)
 	return counterFunc(func(n int64) { c.Add(float64(n)) })
 }
 
 func (m *temporalMetrics) Gauge(name string) client.MetricsGauge {
-	v := metricVector(m, name, func(full string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: full, Help: metricHelp(name)}, temporalLabels())
+	v := getOrCreateMetric(m, name, func(full string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: full, Help: metricHelp(name)}, temporalTagNames())
 	})
 	return gaugeFunc(v.With(m.labels).Set)
 }
 
 func (m *temporalMetrics) Timer(name string) client.MetricsTimer {
-	v := metricVector(m, name+"_seconds", func(full string) *prometheus.HistogramVec {
+	v := getOrCreateMetric(m, name+"_seconds", func(full string) *prometheus.HistogramVec {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: full, Help: metricHelp(name), Buckets: prometheus.ExponentialBuckets(0.001, 4, 10), // from 1 ms to 262 s
-		}, temporalLabels())
+		}, temporalTagNames())
 	})
 	h := v.With(m.labels)
 	return timerFunc(func(d time.Duration) { h.Observe(d.Seconds()) })
@@ -88,15 +88,15 @@ func metricHelp(name string) string {
 	return "Temporal SDK: " + strings.ReplaceAll(name, "_", " ") + "."
 }
 
-// metricVector returns the metric of a name. The first call creates and registers the metric.
-func metricVector[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
-	if known, ok := m.vectorsByName.Load(name); ok {
+// getOrCreateMetric returns the metric of a name. The first call creates and registers the metric.
+func getOrCreateMetric[V prometheus.Collector](m *temporalMetrics, name string, create func(name string) V) V {
+	if known, ok := m.metricsByName.Load(name); ok {
 		if v, ok := known.(V); ok {
 			return v
 		}
 	}
 	v := registerOnce(m.registry, create(name))
-	m.vectorsByName.LoadOrStore(name, v)
+	m.metricsByName.LoadOrStore(name, v)
 	return v
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 // The SDK uses one metric name with different tags in different places; Prometheus rejects this.
-func TestSameMetricWithDifferentTags(t *testing.T) {
+func TestOneMetricMayHaveDifferentTags(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
 	handler.Counter("temporal_request").Inc(1)
@@ -44,7 +44,7 @@ func scrapeMetrics(registry *prometheus.Registry) string {
 	return strings.TrimSpace(answer.Body.String())
 }
 
-func TestGaugeAndTimer(t *testing.T) {
+func TestGaugesAndTimersAreExported(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry).WithTags(map[string]string{"task_queue": "machines"})
 	handler.Gauge("temporal_worker_task_slots_used").Update(7)
@@ -81,7 +81,7 @@ func TestTwoClientsShareARegistry(t *testing.T) {
 	assert.InDelta(t, 2, families[0].GetMetric()[0].GetCounter().GetValue(), 0)
 }
 
-func TestConcurrentUseOfTemporalMetrics(t *testing.T) {
+func TestTemporalMetricsAllowConcurrentUse(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	handler := NewTemporalMetrics(registry)
 	var group sync.WaitGroup

@@ -68,7 +68,7 @@ func repeatHeartbeats(
 	_, isHeartbeat := request.(*workflowservice.RecordActivityTaskHeartbeatRequest)
 	for {
 		err := invoke(ctx, method, request, reply, connection, options...)
-		if !isHeartbeat || !isUnanswered(err) {
+		if !isHeartbeat || !isNoAnswerError(err) {
 			return err
 		}
 		select {
@@ -80,9 +80,9 @@ func repeatHeartbeats(
 	}
 }
 
-// isUnanswered reports whether err means that Temporal did not answer the heartbeat, so that the state of the activity
+// isNoAnswerError reports whether err means that Temporal did not answer the heartbeat, so that the state of the activity
 // is unknown.
-func isUnanswered(err error) bool {
+func isNoAnswerError(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable,
 		codes.DeadlineExceeded,

@@ -16,22 +16,27 @@ import (
 // PreflightFlags choose the checks of the control plane that MachineSets make before they create machines. Worker and
 // bridge need the same PreflightFlags.
 type PreflightFlags struct {
-	ControlPlane string
-	Checks       string
-	Strict       bool
+	ControlPlaneReference string
+	CheckNames            string
+	IsStrict              bool
 }
 
 // Register adds the flags to a set.
 func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 	set.StringVar(
-		&f.ControlPlane,
+		&f.ControlPlaneReference,
 		"control-plane",
 		"",
 		"control plane object that MachineSets check before they create machines, as group/version/resource/namespace/name; it must follow the contract of Cluster API control planes; empty means no check; set the same value on worker and bridge",
 	)
-	set.StringVar(&f.Checks, "preflight-checks", preflight.CheckAll, "control plane checks to run, separated by commas")
+	set.StringVar(
+		&f.CheckNames,
+		"preflight-checks",
+		preflight.CheckAll,
+		"control plane checks to run, separated by commas",
+	)
 	set.BoolVar(
-		&f.Strict,
+		&f.IsStrict,
 		"strict-preflight-checks",
 		false,
 		"create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them",
@@ -49,7 +54,7 @@ func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Con
 		preflight.CheckControlPlaneVersionSkew,
 	}
 	var checks []string
-	for name := range strings.SplitSeq(f.Checks, ",") {
+	for name := range strings.SplitSeq(f.CheckNames, ",") {
 		switch name = strings.TrimSpace(name); {
 		case name == "":
 		case !slices.Contains(known, name):
@@ -58,11 +63,11 @@ func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Con
 			checks = append(checks, name)
 		}
 	}
-	cluster.Preflight = cache.PreflightConfig{Checks: checks, IsStrict: f.Strict}
-	if f.ControlPlane == "" {
+	cluster.Preflight = cache.PreflightConfig{Checks: checks, IsStrict: f.IsStrict}
+	if f.ControlPlaneReference == "" {
 		return nil
 	}
-	ref, err := cache.ParseControlPlane(f.ControlPlane)
+	ref, err := cache.ParseControlPlane(f.ControlPlaneReference)
 	if err != nil {
 		return fmt.Errorf("--control-plane: %w", err)
 	}
@@ -70,6 +75,8 @@ func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Con
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	cluster.WatchControlPlane(cache.PreflightConfig{Client: client, ControlPlane: ref, Checks: checks, IsStrict: f.Strict})
+	cluster.WatchControlPlane(
+		cache.PreflightConfig{Client: client, ControlPlane: ref, Checks: checks, IsStrict: f.IsStrict},
+	)
 	return nil
 }

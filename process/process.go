@@ -44,7 +44,7 @@ type Flags struct {
 	LeaseNamespace   string
 	QPS              float64 // requests per second of each client; zero means no limit
 	Burst            int
-	Problems         *problems.Recorder // problems of the process; nil before Start
+	ProblemRecorder  *problems.Recorder // problems of the process; nil before Start
 }
 
 // Register adds the flags to a set.
@@ -112,23 +112,23 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// KubernetesConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
+// ControlClusterConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
 // and names the process.
-func (f *Flags) KubernetesConfig(agent string) (*rest.Config, error) {
+func (f *Flags) ControlClusterConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent, problems.ControlCluster)
 }
 
-// NoTargetCluster is the value of --target-kubeconfig without a target cluster.
-const NoTargetCluster = "none"
+// NoTargetClusterValue is the value of --target-kubeconfig without a target cluster.
+const NoTargetClusterValue = "none"
 
-// TargetConfig returns the configuration for clients of the target cluster of all namespaces; nil if namespaces have
+// TargetClusterConfig returns the configuration for clients of the target cluster of all namespaces; nil if namespaces have
 // targets of their own, or if machines join no cluster.
-func (f *Flags) TargetConfig(agent string) (*rest.Config, error) {
-	if err := f.checkTargets(); err != nil {
+func (f *Flags) TargetClusterConfig(agent string) (*rest.Config, error) {
+	if err := f.checkTargetFlags(); err != nil {
 		return nil, err
 	}
 	switch {
-	case f.HasTargets(), f.TargetKubeconfig == NoTargetCluster:
+	case f.HasTargetPerNamespace(), f.TargetKubeconfig == NoTargetClusterValue:
 		return nil, nil
 	case f.TargetKubeconfig == "":
 		return f.clusterConfig(f.Kubeconfig, agent, problems.ControlCluster)
@@ -147,10 +147,10 @@ func (f *Flags) clusterConfig(kubeconfig, agent string, system problems.System) 
 	}
 	config.UserAgent = agent
 	f.LimitRequests(config)
-	if f.Problems == nil {
+	if f.ProblemRecorder == nil {
 		return config, nil
 	}
-	if err := f.Problems.WrapConfig(config, system); err != nil {
+	if err := f.ProblemRecorder.WrapConfig(config, system); err != nil {
 		return nil, fmt.Errorf("use kubeconfig %s: %w", kubeconfig, err)
 	}
 	return config, nil
@@ -164,9 +164,9 @@ func (f *Flags) LimitRequests(config *rest.Config) {
 	}
 }
 
-// KubernetesClient returns a client of Kubernetes' own resources. The client uses protobuf to save traffic: nodes
+// NewKubernetesClient returns a client of Kubernetes' own resources. The client uses protobuf to save traffic: nodes
 // change much more often than machines, and the API server sends each change to every process that watches nodes.
-func KubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
+func NewKubernetesClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -184,7 +184,7 @@ func (f *Flags) ConnectTemporal(
 	logger *slog.Logger,
 	registry prometheus.Registerer,
 ) (client.Client, error) {
-	options, err := f.Connection.Options()
+	options, err := f.Connection.ClientOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -192,8 +192,8 @@ func (f *Flags) ConnectTemporal(
 	// Requests to Temporal have only a few kilobytes and the server is near, so compression costs more than it saves.
 	options.ConnectionOptions.GrpcCompression = &client.GrpcCompressionNone{}
 	interceptors := []grpc.UnaryClientInterceptor{lengthenTimeouts, repeatHeartbeats}
-	if f.Problems != nil {
-		interceptors = append(interceptors, f.Problems.InterceptTemporal)
+	if f.ProblemRecorder != nil {
+		interceptors = append(interceptors, f.ProblemRecorder.InterceptTemporal)
 	}
 	options.ConnectionOptions.DialOptions = append(
 		options.ConnectionOptions.DialOptions,
@@ -240,8 +240,8 @@ func (f *Flags) Start(ctx context.Context) (*Process, error) {
 	}
 	slog.SetDefault(logger)
 	p := &Process{Logger: logger, MetricsRegistry: NewMetricsRegistry()}
-	f.Problems = problems.New(f.ClusterName)
-	p.MetricsRegistry.MustRegister(f.Problems)
+	f.ProblemRecorder = problems.New(f.ClusterName)
+	p.MetricsRegistry.MustRegister(f.ProblemRecorder)
 	return p, f.ServeMetrics(ctx, p.MetricsRegistry, func(ctx context.Context) error {
 		health := p.checkTemporal.Load()
 		if health == nil {

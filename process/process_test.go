@@ -51,7 +51,7 @@ func TestLoggerHasTheLevelOfTheFlag(t *testing.T) {
 	assert.ErrorContains(t, err, "--log-level")
 }
 
-func TestKubernetesConfigOfAKubeconfig(t *testing.T) {
+func TestControlClusterConfigReadsTheKubeconfig(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, os.WriteFile(path, []byte(`
 apiVersion: v1
@@ -60,21 +60,21 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:6443"}}]
 contexts: [{name: c, context: {cluster: c}}]
 current-context: c
 `), 0o600))
-	config, err := (&Flags{Kubeconfig: path, QPS: 7, Burst: 9}).KubernetesConfig("millwright-test")
+	config, err := (&Flags{Kubeconfig: path, QPS: 7, Burst: 9}).ControlClusterConfig("millwright-test")
 	require.NoError(t, err)
 	assert.Equal(t, "https://127.0.0.1:6443", config.Host)
 	assert.Equal(t, "millwright-test", config.UserAgent, "so that requests can be attributed")
 	assert.InDelta(t, 7, config.QPS, 0)
 	assert.Equal(t, 9, config.Burst)
-	config, err = (&Flags{Kubeconfig: path}).KubernetesConfig("millwright-test")
+	config, err = (&Flags{Kubeconfig: path}).ControlClusterConfig("millwright-test")
 	require.NoError(t, err)
 	assert.Negative(t, config.QPS, "no limit")
 
-	_, err = (&Flags{Kubeconfig: path + "-absent"}).KubernetesConfig("millwright-test")
+	_, err = (&Flags{Kubeconfig: path + "-absent"}).ControlClusterConfig("millwright-test")
 	assert.ErrorContains(t, err, path+"-absent")
 }
 
-func TestTemporalConnectRetriesUntilContextEnds(t *testing.T) {
+func TestConnectTemporalRetriesUntilTheContextEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	f := Flags{Connection: connection.Flags{Address: unusedAddress(t), Namespace: "millwright"}}

@@ -58,7 +58,7 @@ func (f *ScopeFlags) ApplyToCluster(cluster *cache.Cluster, control kubernetes.I
 	if !f.watchesHolds {
 		return nil
 	}
-	return cluster.WatchHolds(control)
+	return cluster.WatchGuardDeployments(control)
 }
 
 // Complete completes the Scope. Complete returns an error if a name is not a valid namespace name, if the selector is

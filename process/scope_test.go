@@ -11,7 +11,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func TestNamespaceScopeFlags(t *testing.T) {
+func TestScopeFlagsSelectNamespaces(t *testing.T) {
 	blue, err := labels.Parse("fleet=blue,tier notin (test)")
 	require.NoError(t, err)
 	for name, row := range map[string]struct {

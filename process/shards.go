@@ -19,8 +19,8 @@ import (
 
 // ShardFlags say how many shards the installation has, and which of them this process serves.
 type ShardFlags struct {
-	Count         int
-	allowedShards string
+	Count             int
+	allowedShardsText string
 }
 
 // register adds the flags to a set.
@@ -32,15 +32,15 @@ func (f *ShardFlags) register(set *pflag.FlagSet) {
 		"number of shards: parts of the installation whose namespaces have their own task queues and are served by workers and bridges that share the shards; the number can grow, but not decrease; set the same value on worker, bridge and workers of providers",
 	)
 	set.StringVar(
-		&f.allowedShards,
+		&f.allowedShardsText,
 		"serve-shards",
 		"",
 		"numbers of the shards that this process may serve, separated by commas, for example to try a release on one shard; other processes then leave these shards to it while it runs; empty means all shards",
 	)
 }
 
-// HasShards reports whether the installation has more than one shard.
-func (f *ShardFlags) HasShards() bool { return f.Count > 1 }
+// HasSeveralShards reports whether the installation has more than one shard.
+func (f *ShardFlags) HasSeveralShards() bool { return f.Count > 1 }
 
 // AllowedShards returns the shards that this process may serve, or an error that names an invalid flag. Empty: all
 // shards.
@@ -48,13 +48,13 @@ func (f *ShardFlags) AllowedShards() (shards []int, err error) {
 	if f.Count < 1 || f.Count > shard.MaxCount {
 		return nil, fmt.Errorf("--shards: %d is no number from 1 to %d", f.Count, shard.MaxCount)
 	}
-	if f.allowedShards == "" {
+	if f.allowedShardsText == "" {
 		return nil, nil
 	}
-	if !f.HasShards() {
+	if !f.HasSeveralShards() {
 		return nil, fmt.Errorf("--serve-shards: it has no effect without --shards")
 	}
-	for text := range strings.SplitSeq(f.allowedShards, ",") {
+	for text := range strings.SplitSeq(f.allowedShardsText, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < 0 || n >= f.Count {
 			return nil, fmt.Errorf("--serve-shards: %q is no number from 0 to %d", text, f.Count-1)
@@ -79,7 +79,7 @@ func (f *ShardFlags) ServedShards() ([]int, error) {
 // WatchShards reads the record of the shards, and watches it until ctx ends. WatchShards returns nil if the
 // installation has one shard.
 func (f *Flags) WatchShards(ctx context.Context, client kubernetes.Interface, log *slog.Logger) (*shard.Map, error) {
-	if !f.Shards.HasShards() {
+	if !f.Shards.HasSeveralShards() {
 		return nil, nil
 	}
 	shards := shard.NewMap(
@@ -109,13 +109,13 @@ func (f *Flags) ClaimShards(
 	}
 	refresh := func() {
 		if targets != nil {
-			targets.Refresh()
+			targets.RefreshConnections()
 		}
 	}
 	defer claimed.OnChange(func() { go refresh() })()
 	onClaims := o.OnClaims
 	o.OnClaims = func(numbers []int) {
-		if claimed.SetNumbers(numbers); onClaims != nil {
+		if claimed.SetShardNumbers(numbers); onClaims != nil {
 			onClaims(numbers)
 		}
 		go refresh()
@@ -125,12 +125,12 @@ func (f *Flags) ClaimShards(
 }
 
 // FewerShardsError means that --shards is smaller than the number of shards of the installation.
-type FewerShardsError struct{ RecordedCount, FlagCount int }
+type FewerShardsError struct{ RecordedCount, RequestedCount int }
 
 func (e *FewerShardsError) Error() string {
 	return fmt.Sprintf(
 		"--shards=%d: the workers of this installation have served %d shards, and the number cannot decrease, because nobody would serve the namespaces of the other shards",
-		e.FlagCount,
+		e.RequestedCount,
 		e.RecordedCount,
 	)
 }
@@ -151,7 +151,7 @@ func RecordedShardCount(lease *coordinationv1.Lease) int {
 // the workers; nil if no worker has run.
 func CheckShardCount(lease *coordinationv1.Lease, flag int) error {
 	if recorded := RecordedShardCount(lease); recorded > max(flag, 1) {
-		return &FewerShardsError{RecordedCount: recorded, FlagCount: flag}
+		return &FewerShardsError{RecordedCount: recorded, RequestedCount: flag}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (f *TargetFlags) Register(set *pflag.FlagSet) {
 		&f.secretName,
 		"target-secret",
 		"",
-		"name of the Secret in each namespace with the kubeconfig of the cluster that the machines of the namespace join; the value \""+target.NoCluster+"\" means that they join no cluster; empty means that all namespaces have the cluster of --target-kubeconfig; set the same value on worker and bridge",
+		"name of the Secret in each namespace with the kubeconfig of the cluster that the machines of the namespace join; the value \""+target.NoClusterValue+"\" means that they join no cluster; empty means that all namespaces have the cluster of --target-kubeconfig; set the same value on worker and bridge",
 	)
 	set.StringVar(
 		&f.kubeconfigKey,
@@ -40,52 +40,52 @@ func (f *TargetFlags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// HasTargets reports whether each namespace has its own target cluster.
-func (f *Flags) HasTargets() bool { return f.Targets.IsSet() }
+// HasTargetPerNamespace reports whether each namespace has its own target cluster.
+func (f *Flags) HasTargetPerNamespace() bool { return f.Targets.HasTargetPerNamespace() }
 
-// IsSet reports whether each namespace has its own target cluster.
-func (f *TargetFlags) IsSet() bool { return f.secretName != "" }
+// HasTargetPerNamespace reports whether each namespace has its own target cluster.
+func (f *TargetFlags) HasTargetPerNamespace() bool { return f.secretName != "" }
 
-// Clients returns the clients of the target clusters. connect makes the client of a target.
-func (f *TargetFlags) Clients(
+// NewClientFactory returns the clients of the target clusters. connect makes the client of a target.
+func (f *TargetFlags) NewClientFactory(
 	secrets typedcorev1.SecretsGetter,
 	connect func(*rest.Config) (kubernetes.Interface, error),
 ) *target.ClientFactory {
 	return target.NewClientFactory(secrets, target.Options{
-		SecretName: f.secretName, KubeconfigKey: f.kubeconfigKey, TokenSecretName: f.tokenSecretName, Connect: connect,
+		SecretName: f.secretName, KubeconfigKey: f.kubeconfigKey, TokenSecretName: f.tokenSecretName, NewClient: connect,
 	})
 }
 
-// checkTargets returns an error if the flags of the targets exclude each other.
-func (f *Flags) checkTargets() error {
+// checkTargetFlags returns an error if the flags of the targets exclude each other.
+func (f *Flags) checkTargetFlags() error {
 	switch {
-	case f.HasTargets() && f.TargetKubeconfig != "":
+	case f.HasTargetPerNamespace() && f.TargetKubeconfig != "":
 		return errors.New(
 			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
 		)
-	case !f.HasTargets() && f.Targets.tokenSecretName != "":
+	case !f.HasTargetPerNamespace() && f.Targets.tokenSecretName != "":
 		return errors.New("--target-token-secret: it has no effect without --target-secret")
-	case f.HasTargets() && f.Targets.kubeconfigKey == "":
+	case f.HasTargetPerNamespace() && f.Targets.kubeconfigKey == "":
 		return errors.New("--target-secret-key: the key must not be empty")
 	default:
 		return nil
 	}
 }
 
-// TargetClients returns the clients of the target clusters for a process that watches no targets; nil if all namespaces
+// NewTargetClientFactory returns the clients of the target clusters for a process that watches no targets; nil if all namespaces
 // have the same target.
-func (f *Flags) TargetClients(client kubernetes.Interface, agent string) (*target.ClientFactory, error) {
-	if err := f.checkTargets(); err != nil || !f.HasTargets() {
+func (f *Flags) NewTargetClientFactory(client kubernetes.Interface, agent string) (*target.ClientFactory, error) {
+	if err := f.checkTargetFlags(); err != nil || !f.HasTargetPerNamespace() {
 		return nil, err
 	}
-	return f.Targets.Clients(client.CoreV1(), f.targetOptions(agent, KubernetesClient).Connect), nil
+	return f.Targets.NewClientFactory(client.CoreV1(), f.targetOptions(agent, NewKubernetesClient).NewClient), nil
 }
 
 // targetOptions returns the options that the flags set. connect makes the client of a target.
 func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernetes.Interface, error)) target.Options {
 	return target.Options{
 		SecretName: f.Targets.secretName, KubeconfigKey: f.Targets.kubeconfigKey, TokenSecretName: f.Targets.tokenSecretName,
-		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+		NewClient: func(config *rest.Config) (kubernetes.Interface, error) {
 			config.UserAgent = agent
 			f.LimitRequests(config)
 			return connect(config)
@@ -93,22 +93,22 @@ func (f *Flags) targetOptions(agent string, connect func(*rest.Config) (kubernet
 	}
 }
 
-// ConnectTargets prepares the connections to the target clusters of the namespaces that this process serves, and makes
-// them the targets of cluster. The options' fields Connect, Drains, OnStatus and OnEnd are used. ConnectTargets returns
+// SetUpTargets prepares the connections to the target clusters of the namespaces that this process serves, and makes
+// them the targets of cluster. The options' fields Connect, Drains, OnStatus and OnEnd are used. SetUpTargets returns
 // nil if all namespaces have the same target. The caller must start the result after the caches of cluster.
-func (f *Flags) ConnectTargets(
+func (f *Flags) SetUpTargets(
 	client kubernetes.Interface,
 	cluster *cache.Cluster,
 	claimed *shard.Claims,
 	agent string,
 	options target.Options,
 ) (*target.Registry, error) {
-	if err := f.checkTargets(); err != nil || !f.HasTargets() {
+	if err := f.checkTargetFlags(); err != nil || !f.HasTargetPerNamespace() {
 		return nil, err
 	}
-	of := f.targetOptions(agent, options.Connect)
+	of := f.targetOptions(agent, options.NewClient)
 	of.Namespaces, of.IsInScope = cluster.Scope.OnlyNamespaces, cluster.IsInScope
-	of.Serves = func(namespace string) bool { return cluster.IsInScope(namespace) && claimed.Serves(namespace) }
+	of.IsServed = func(namespace string) bool { return cluster.IsInScope(namespace) && claimed.Serves(namespace) }
 	of.IsHeld = cluster.IsHeld
 	of.DrainsNodes, of.OnStatus, of.OnTargetEnd = options.DrainsNodes, options.OnStatus, options.OnTargetEnd
 	registry := target.New(client, of)

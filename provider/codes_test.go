@@ -13,7 +13,7 @@ import (
 	"millwright/provider"
 )
 
-func TestCodeNamesAreParsedBack(t *testing.T) {
+func TestParseCodeInvertsString(t *testing.T) {
 	codes := provider.Codes()
 	require.Len(t, codes, 17)
 	for i, code := range codes {

@@ -12,7 +12,7 @@ import (
 
 // A token in a Secret may end with a line break. A driver sends the token without the line break, so Redact must also
 // find the escaped forms of the token without the line break.
-func TestRedactATokenWithALineBreak(t *testing.T) {
+func TestRedactFindsATokenWithALineBreak(t *testing.T) {
 	t.Parallel()
 	const token = "a/short+token?"
 	secret := provider.Secret{"token": []byte(token + "\n")}

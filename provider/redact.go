@@ -28,7 +28,7 @@ func (s Secret) Redact(text string) string {
 		// A cloud may quote a token without the line break at the end of the Secret's value.
 		for _, plain := range []string{string(value), strings.TrimSpace(string(value))} {
 			if len(plain) >= minRedactedLength {
-				found = append(found, encodingsOfSecret(plain)...)
+				found = append(found, encodedForms(plain)...)
 			}
 		}
 		for line := range strings.Lines(string(value)) {
@@ -46,10 +46,10 @@ func (s Secret) Redact(text string) string {
 	return text
 }
 
-// encodingsOfSecret returns the encoded forms of a value that a request may contain. In the base64 of a longer text,
-// such as "user:password", the form of a value depends on its offset modulo 3. encodingsOfSecret returns all three
+// encodedForms returns the encoded forms of a value that a request may contain. In the base64 of a longer text,
+// such as "user:password", the form of a value depends on its offset modulo 3. encodedForms returns all three
 // base64 forms, without the first and last letters, which also depend on the text around the value.
-func encodingsOfSecret(plain string) []string {
+func encodedForms(plain string) []string {
 	all := append(xmlEncodedForms(plain), plain, url.QueryEscape(plain), url.PathEscape(plain))
 	if quoted, err := json.Marshal(plain); err == nil {
 		all = append(all, strings.Trim(string(quoted), `"`))

@@ -13,7 +13,7 @@ import (
 )
 
 // A cloud may quote a request in its encoded form, so Redact must find a Secret's value in each encoding.
-func TestRedactFindsASecretInEachFormOfARequest(t *testing.T) {
+func TestRedactFindsEachEncodingOfASecret(t *testing.T) {
 	const token, key = `s3cr3t "token" <&> with/odd+letters=`, "-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG9w0\nBAQEFAASCBKcwgg\n-----END KEY-----\n"
 	secret := provider.Secret{"token": []byte(token), "key": []byte(key)}
 	quoted, err := json.Marshal(token)

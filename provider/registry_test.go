@@ -13,7 +13,7 @@ import (
 // stubProvider is a Provider whose methods are never called: the tests of Registry do not call them.
 type stubProvider struct{ provider.Provider }
 
-func TestRegistry(t *testing.T) {
+func TestRegistryFindsRegisteredProviders(t *testing.T) {
 	var r provider.Registry
 	require.NoError(t, r.Register("virtual", &stubProvider{}))
 	require.NoError(t, r.Register("aws", &stubProvider{}))

@@ -34,7 +34,7 @@ const userAgent = "millwright-worker"
 // newClients creates the clients. The restore detector checks the watches of the clients for a restore of the API
 // server. newClients sends no request.
 func newClients(o options, restores *cache.RestoreDetector) (c clients, err error) {
-	control, err := o.KubernetesConfig(userAgent)
+	control, err := o.ControlClusterConfig(userAgent)
 	if err != nil {
 		return c, err
 	}
@@ -43,16 +43,16 @@ func newClients(o options, restores *cache.RestoreDetector) (c clients, err erro
 	if c.machines, err = versioned.NewForConfig(control); err != nil {
 		return c, fmt.Errorf("make client: %w", err)
 	}
-	if c.control, err = process.KubernetesClient(control); err != nil {
+	if c.control, err = process.NewKubernetesClient(control); err != nil {
 		return c, err
 	}
 	c.events = newEventRecorder(c.control)
-	if o.guardsSecrets {
+	if o.setsSecretFinalizers {
 		if c.metadata, err = metadata.NewForConfig(control); err != nil {
 			return c, fmt.Errorf("make client: %w", err)
 		}
 	}
-	target, err := o.TargetConfig(userAgent)
+	target, err := o.TargetClusterConfig(userAgent)
 	if err != nil || target == nil {
 		return c, err
 	}
@@ -64,7 +64,7 @@ func newClients(o options, restores *cache.RestoreDetector) (c clients, err erro
 func newDrainClient(config *rest.Config) (kubernetes.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return noRetryTransport{next} })
-	return process.KubernetesClient(config)
+	return process.NewKubernetesClient(config)
 }
 
 // workloadAccess returns the access to the workload clusters of Cluster API. The clients of workload clusters have the
@@ -75,7 +75,7 @@ func (c clients) workloadAccess(o options) capidrain.ClusterAccess {
 		Connect: func(config *rest.Config, namespace, name string) (kubernetes.Interface, error) {
 			config.UserAgent = userAgent
 			o.LimitRequests(config)
-			if err := o.Problems.WrapConfig(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {
+			if err := o.ProblemRecorder.WrapConfig(config, problems.WorkloadClusterSystem(namespace, name)); err != nil {
 				return nil, fmt.Errorf("watch the requests to the workload cluster: %w", err)
 			}
 			return newDrainClient(config)

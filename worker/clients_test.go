@@ -24,7 +24,7 @@ func TestProblemsOfAWorkloadClusterHaveItsName(t *testing.T) {
 
 func testProblemsOfAWorkloadCluster(t *testing.T) {
 	t.Helper()
-	refuses := roundTripper(func(r *http.Request) (*http.Response, error) {
+	refuses := roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 		return &http.Response{
 			StatusCode: http.StatusForbidden,
 			Request:    r,
@@ -32,7 +32,7 @@ func testProblemsOfAWorkloadCluster(t *testing.T) {
 			Body:       io.NopCloser(strings.NewReader("not for w")),
 		}, nil
 	})
-	o := options{Flags: process.Flags{Problems: problems.New("prod")}}
+	o := options{Flags: process.Flags{ProblemRecorder: problems.New("prod")}}
 	client, err := clients{}.workloadAccess(o).
 		Connect(&rest.Config{Host: "api.example.com", Transport: refuses}, "shop", "c1")
 	require.NoError(t, err)
@@ -41,15 +41,15 @@ func testProblemsOfAWorkloadCluster(t *testing.T) {
 		require.Error(t, err)
 		time.Sleep(3 * time.Second)
 	}
-	require.Len(t, o.Problems.List(), 1)
-	assert.Equal(t, problems.WorkloadClusterSystem("shop", "c1"), o.Problems.List()[0].System)
+	require.Len(t, o.ProblemRecorder.List(), 1)
+	assert.Equal(t, problems.WorkloadClusterSystem("shop", "c1"), o.ProblemRecorder.List()[0].System)
 	assert.Equal(
 		t,
 		"the worker may not get nodes of the workload cluster shop/c1: not for w",
-		o.Problems.List()[0].Text("worker"),
+		o.ProblemRecorder.List()[0].Text("worker"),
 	)
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+type roundTripperFunc func(*http.Request) (*http.Response, error)
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+func (f roundTripperFunc) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

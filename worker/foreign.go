@@ -10,10 +10,10 @@ import (
 	"millwright/observe/cache"
 )
 
-// otherControllerEventRecorder returns a function that records warning events. The function records an event on each
+// newOtherControllerWarningFunc returns a function that records warning events. The function records an event on each
 // object that has no controller reference and whose namespace the function in accepts. The message of the event says why
 // Millwright does not act in the namespace. Each worker records these events.
-func otherControllerEventRecorder(
+func newOtherControllerWarningFunc(
 	cluster *cache.Cluster,
 	events record.EventRecorder,
 ) func(reason, why string, in func(string) bool) {
@@ -21,13 +21,25 @@ func otherControllerEventRecorder(
 		here := func(namespace string) bool { return cluster.IsInScope(namespace) && in(namespace) }
 		recordWarnings(
 			events,
-			cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.Deployments)),
+			cache.AllObjects[*v1alpha1.MachineDeployment](cluster.Informer(cache.DeploymentsResource)),
 			here,
 			reason,
 			why,
 		)
-		recordWarnings(events, cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.Sets)), here, reason, why)
-		recordWarnings(events, cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.Machines)), here, reason, why)
+		recordWarnings(
+			events,
+			cache.AllObjects[*v1alpha1.MachineSet](cluster.Informer(cache.SetsResource)),
+			here,
+			reason,
+			why,
+		)
+		recordWarnings(
+			events,
+			cache.AllObjects[*v1alpha1.Machine](cluster.Informer(cache.MachinesResource)),
+			here,
+			reason,
+			why,
+		)
 	}
 }
 

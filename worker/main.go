@@ -32,7 +32,7 @@ type options struct {
 	queueList              string
 	virtualCloudAddress    string
 	adoptsBeforeCreate     bool
-	guardsSecrets          bool
+	setsSecretFinalizers   bool
 	bootstrapTokenGroups   string
 	drainSettings          drain.Settings
 	maxDrains              int
@@ -90,7 +90,7 @@ func newCommand() *cobra.Command {
 		"before a create call, search the cloud for an instance that has the machine's UID; false only in tests: it can create two instances for one machine",
 	)
 	set.BoolVar(
-		&o.guardsSecrets,
+		&o.setsSecretFinalizers,
 		"guard-secrets",
 		true,
 		"put a finalizer on each Secret that a MachineClass names; requires the rights to list, watch and patch Secrets; set the same value on worker and bridge",
@@ -122,7 +122,7 @@ func newCommand() *cobra.Command {
 	set.IntVar(
 		&o.maxDrains,
 		"max-drains",
-		activitiesdrain.DefaultMaxDrains,
+		activitiesdrain.DefaultMaxConcurrentDrains,
 		"largest number of nodes of a target cluster that are drained at the same time; other drains are queued; 0 means no limit",
 	)
 	return c
@@ -153,7 +153,7 @@ func runWorker(ctx context.Context, o options) error {
 	starting, started := context.WithCancel(ctx)
 	defer started()
 	if here != nil {
-		go problems.WritePeriodically(starting, here.writeProblems)
+		go problems.CallPeriodically(starting, here.writeProblems)
 	}
 	temporal, err := o.ConnectTemporal(ctx, p.Logger, p.MetricsRegistry)
 	if err != nil {
@@ -164,14 +164,14 @@ func runWorker(ctx context.Context, o options) error {
 		return err
 	}
 	reporter := newTargetReporter(clients.control.CoreV1().ConfigMaps(o.LeaseNamespace), process.Identity(), p.Logger)
-	if o.HasTargets() {
+	if o.HasTargetPerNamespace() {
 		p.MetricsRegistry.MustRegister(reporter.targetsGauge)
 	}
 	filled, err := fillCaches(ctx, o, clients, reporter, p.Logger)
 	if err != nil {
 		return err
 	}
-	fatal := serve.NewFatalErrors()
+	fatal := serve.NewFatalErrorStore()
 	if here != nil {
 		here.setDependencies(temporal, o.Connection.Namespace, filled.cluster)
 		if err := here.renewForTheFirstTime(ctx); err != nil {
@@ -221,7 +221,7 @@ func newCheckedLeaseRenewer(
 	clients clients,
 	p *process.Process,
 ) (*workersLeaseRenewer, error) {
-	if !o.servesCore() {
+	if !o.servesCoreQueues() {
 		return nil, nil
 	}
 	leases := clients.control.CoordinationV1().Leases(o.LeaseNamespace)
@@ -230,8 +230,8 @@ func newCheckedLeaseRenewer(
 		name,
 		run.Installation(o.formerInstallationName),
 		o.Shards.Count,
-		serve.NewHeartbeat(p.MetricsRegistry),
-		o.Problems,
+		serve.NewHeartbeatGauge(p.MetricsRegistry),
+		o.ProblemRecorder,
 		p.Logger,
 	)
 	return here, here.checkInstallation(ctx)
@@ -254,7 +254,7 @@ func fillCaches(
 	reporter *targetReporter,
 	log *slog.Logger,
 ) (none caches, err error) {
-	if !o.servesCore() {
+	if !o.servesCoreQueues() {
 		return none, nil
 	}
 	shards, err := o.WatchShards(ctx, clients.control, log)
@@ -271,13 +271,13 @@ func fillCaches(
 		return none, err
 	}
 	claimed := shard.NewClaims(shards)
-	targets, err := o.ConnectTargets(clients.control, cluster, claimed, userAgent, target.Options{
-		Connect: newDrainClient, DrainsNodes: true, OnStatus: reporter.recordStatus, OnTargetEnd: reporter.forgetTarget,
+	targets, err := o.SetUpTargets(clients.control, cluster, claimed, userAgent, target.Options{
+		NewClient: newDrainClient, DrainsNodes: true, OnStatus: reporter.recordStatus, OnTargetEnd: reporter.forgetTarget,
 	})
 	if err != nil {
 		return none, err
 	}
-	if err := cluster.WatchDrains(); err != nil {
+	if err := cluster.WatchDrainResources(); err != nil {
 		return none, err
 	}
 	if err := cluster.WatchOtherControllers(clients.control, o.ClusterName); err != nil {
@@ -304,13 +304,13 @@ func fillCaches(
 		}
 		go reporter.run(ctx)
 	}
-	cluster.OnOtherController(otherControllerEventRecorder(cluster, clients.events))
+	cluster.OnActiveController(newOtherControllerWarningFunc(cluster, clients.events))
 	return caches{cluster, api, shards, claimed, targets}, nil
 }
 
-// servesCore reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only
+// servesCoreQueues reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only
 // calls a cloud needs no caches and no permission to list objects.
-func (o *options) servesCore() bool {
+func (o *options) servesCoreQueues() bool {
 	return slices.ContainsFunc(strings.Split(o.queueList, ","), isCoreQueue)
 }
 

@@ -59,11 +59,11 @@ type workersLeaseRenewer struct {
 	heartbeat prometheus.Gauge
 	recorder  *problems.Recorder
 	// time of the last renewal by this process, from the process's own clock; zero before the first renewal
-	lastRenewal time.Time
-	// lastLease is the Lease after this process last wrote it, so that a single worker need not read the Lease. If
-	// lastLease is nil, the worker must read the Lease.
-	lastLease *coordinationv1.Lease
-	isFailing bool
+	lastRenewalTime time.Time
+	// lastWrittenLease is the Lease after this process last wrote it, so that a single worker need not read the Lease. If
+	// lastWrittenLease is nil, the worker must read the Lease.
+	lastWrittenLease *coordinationv1.Lease
+	isFailing        bool
 }
 
 // newWorkersLeaseRenewer returns the Lease renewer of this worker. Call setDependencies before renewForTheFirstTime.
@@ -77,7 +77,7 @@ func newWorkersLeaseRenewer(
 ) *workersLeaseRenewer {
 	identity := process.Identity()
 	return &workersLeaseRenewer{
-		leases:             recorder.LeaseClient(leases, identity),
+		leases:             recorder.WrapLeaseClient(leases, identity),
 		installation:       of,
 		formerInstallation: before,
 		shardCount:         shards,
@@ -131,8 +131,8 @@ func (e *installationRenamedError) Error() string {
 	)
 }
 
-// isPermanent reports whether an error about the Lease stays until the flags of this worker are changed.
-func isPermanent(err error) bool {
+// isPermanentLeaseError reports whether an error about the Lease stays until the flags of this worker are changed.
+func isPermanentLeaseError(err error) bool {
 	_, renamed := errors.AsType[*installationRenamedError](err)
 	_, fewer := errors.AsType[*process.FewerShardsError](err)
 	return renamed || fewer
@@ -184,7 +184,7 @@ func (p *workersLeaseRenewer) renewForTheFirstTime(ctx context.Context) error {
 func (p *workersLeaseRenewer) retryUntilDone(ctx context.Context, what string, try func(context.Context) error) error {
 	for {
 		err := try(ctx)
-		if err == nil || isPermanent(err) {
+		if err == nil || isPermanentLeaseError(err) {
 			return err
 		}
 		p.log.Warn(
@@ -212,7 +212,7 @@ func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 		case <-time.After(renewInterval):
 		}
 		err := p.readAndRenewLease(ctx)
-		if isPermanent(err) {
+		if isPermanentLeaseError(err) {
 			return err
 		}
 		if apierrors.IsConflict(err) { // another worker renewed the Lease
@@ -230,7 +230,7 @@ func (p *workersLeaseRenewer) keepRenewingLease(ctx context.Context) error {
 
 // keepRenewingLeaseOrFail calls keepRenewingLease. If keepRenewingLease returns an error, the process ends with this
 // error.
-func (p *workersLeaseRenewer) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrors) {
+func (p *workersLeaseRenewer) keepRenewingLeaseOrFail(ctx context.Context, fatal serve.FatalErrorStore) {
 	if err := p.keepRenewingLease(ctx); err != nil {
 		fatal.StoreFirstError(err)
 	}
@@ -243,9 +243,9 @@ func (p *workersLeaseRenewer) readAndRenewLease(ctx context.Context) error {
 	if err := p.checkTemporal(ctx); err != nil {
 		return fmt.Errorf("ask Temporal: %w", err)
 	}
-	if lease := p.lastLease; lease != nil && time.Since(p.lastRenewal) < minAbsence/2 {
+	if lease := p.lastWrittenLease; lease != nil && time.Since(p.lastRenewalTime) < minAbsence/2 {
 		// If the last renewal is too old, read the Lease, because other workers may have renewed it.
-		p.lastLease = nil
+		p.lastWrittenLease = nil
 		err := p.renewLease(ctx, lease.DeepCopy())
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return err
@@ -272,10 +272,10 @@ func (p *workersLeaseRenewer) renewLease(ctx context.Context, lease *coordinatio
 	// Only the response to a write contains the API server's time. The first write therefore records the start of a
 	// possible absence, and the response to this write contains its end. If this process ends between both writes of
 	// the Lease, the next worker continues with the recorded start.
-	if p.lastRenewal.IsZero() || time.Since(p.lastRenewal) > minAbsence/2 {
+	if p.lastRenewalTime.IsZero() || time.Since(p.lastRenewalTime) > minAbsence/2 {
 		recordPossibleAbsence(lease)
 	}
-	if lease, err = p.writeLease(ctx, lease); err != nil {
+	if lease, err = p.updateLease(ctx, lease); err != nil {
 		return err
 	}
 	absences := readAbsences(lease)
@@ -289,12 +289,12 @@ func (p *workersLeaseRenewer) renewLease(ctx context.Context, lease *coordinatio
 		if err := writeAbsences(lease, absences); err != nil {
 			return err
 		}
-		if lease, err = p.writeLease(ctx, lease); err != nil {
+		if lease, err = p.updateLease(ctx, lease); err != nil {
 			return err
 		}
 	}
-	p.lastRenewal, p.lastLease = time.Now(), lease
-	p.heartbeat.Set(float64(p.lastRenewal.Unix()))
+	p.lastRenewalTime, p.lastWrittenLease = time.Now(), lease
+	p.heartbeat.Set(float64(p.lastRenewalTime.Unix()))
 	p.onWorkerAbsences(readAbsences(lease))
 	return nil
 }
@@ -311,8 +311,8 @@ func (p *workersLeaseRenewer) setLeaseFields(lease *coordinationv1.Lease) {
 	}
 }
 
-// writeLease renews the Lease. writeLease returns a conflict if another worker renewed the Lease first.
-func (p *workersLeaseRenewer) writeLease(
+// updateLease renews the Lease. updateLease returns a conflict if another worker renewed the Lease first.
+func (p *workersLeaseRenewer) updateLease(
 	ctx context.Context,
 	lease *coordinationv1.Lease,
 ) (*coordinationv1.Lease, error) {

@@ -92,7 +92,7 @@ func (s *leaseServer) newWorker() *testWorker {
 		installation:     "prod",
 		scope:            cache.NamespaceScope{OnlyNamespaces: []string{"shop"}},
 		identity:         "w",
-		heartbeat:        serve.NewHeartbeat(c.registry),
+		heartbeat:        serve.NewHeartbeatGauge(c.registry),
 		recorder:         problems.New("prod"),
 		log:              slog.New(slog.DiscardHandler),
 		checkTemporal:    func(context.Context) error { return c.temporalError },
@@ -118,7 +118,7 @@ func (c *testWorker) startAndRenewLease(t *testing.T, d time.Duration) {
 	require.NoError(t, c.keepRenewingLease(ctx))
 }
 
-func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
+func TestWorkerAbsencesAreRecorded(t *testing.T) {
 	t.Run("none runs for ten minutes", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(8 * time.Minute)
@@ -175,7 +175,7 @@ func TestTimesWithoutAWorkerAreRecorded(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLeaseServer(0)
 			w := s.newWorker()
-			w.leases = w.recorder.LeaseClient(w.leases, w.identity)
+			w.leases = w.recorder.WrapLeaseClient(w.leases, w.identity)
 			require.NoError(t, w.renewForTheFirstTime(t.Context()))
 			w.keepRenewingForDuration(t, time.Minute)
 			renewed := s.lease.Spec.RenewTime
@@ -260,8 +260,8 @@ func (c *testWorker) keepRenewingForDuration(t *testing.T, d time.Duration) {
 	require.NoError(t, c.keepRenewingLease(ctx))
 }
 
-// newWorkerNamed returns a worker with this --cluster-name and --accept-new-cluster-name.
-func (s *leaseServer) newWorkerNamed(of, before run.Installation) *testWorker {
+// newWorkerWithInstallation returns a worker with this --cluster-name and --accept-new-cluster-name.
+func (s *leaseServer) newWorkerWithInstallation(of, before run.Installation) *testWorker {
 	c := s.newWorker()
 	c.installation, c.formerInstallation = of, before
 	return c
@@ -269,7 +269,7 @@ func (s *leaseServer) newWorkerNamed(of, before run.Installation) *testWorker {
 
 // Instances have a tag with the installation name. With another name, Millwright would find no instances and would
 // regard all of them as gone.
-func TestAChangedNameIsRefused(t *testing.T) {
+func TestChangedInstallationNameIsRefused(t *testing.T) {
 	for name, row := range map[string]struct {
 		lease      string // installation name in the Lease; may be empty
 		of, before run.Installation
@@ -286,9 +286,9 @@ func TestAChangedNameIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newLeaseServer(0)
-				require.NoError(t, s.newWorkerNamed(run.Installation(row.lease), "").renewForTheFirstTime(t.Context()))
+				require.NoError(t, s.newWorkerWithInstallation(run.Installation(row.lease), "").renewForTheFirstTime(t.Context()))
 				before := s.writeCount
-				w := s.newWorkerNamed(row.of, row.before)
+				w := s.newWorkerWithInstallation(row.of, row.before)
 				checked, begun := w.checkInstallation(t.Context()), w.renewForTheFirstTime(t.Context())
 				require.Equal(t, checked, begun, "before and after the name is claimed in Temporal")
 				if row.refused == "" {
@@ -307,11 +307,11 @@ func TestAChangedNameIsRefused(t *testing.T) {
 }
 
 func TestCheckInstallationWithoutALease(t *testing.T) {
-	require.NoError(t, newLeaseServer(0).newWorkerNamed("prod", "").checkInstallation(t.Context()))
+	require.NoError(t, newLeaseServer(0).newWorkerWithInstallation("prod", "").checkInstallation(t.Context()))
 }
 
 // While the API server starts, the first reads of the Lease fail.
-func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
+func TestInstallationNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)
 		require.NoError(t, s.newWorker().renewForTheFirstTime(t.Context()))
@@ -322,24 +322,24 @@ func TestTheNameIsCheckedWhenTheAPIServerAnswers(t *testing.T) {
 		})
 		require.ErrorContains(
 			t,
-			s.newWorkerNamed("Prod", "").checkInstallation(t.Context()),
+			s.newWorkerWithInstallation("Prod", "").checkInstallation(t.Context()),
 			"--accept-new-cluster-name=prod",
 		)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		asked = 0
-		require.ErrorIs(t, s.newWorkerNamed("Prod", "").checkInstallation(ctx), context.Canceled)
+		require.ErrorIs(t, s.newWorkerWithInstallation("Prod", "").checkInstallation(ctx), context.Canceled)
 	})
 }
 
 // If a worker with a new installation name has renewed the Lease, a worker with the old name stops. Otherwise both
 // workers would create machines for the same objects.
-func TestAWorkerWithTheFormerNameEnds(t *testing.T) {
+func TestWorkerWithFormerInstallationNameStops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)
 		old := s.newWorker()
 		require.NoError(t, old.renewForTheFirstTime(t.Context()))
-		require.NoError(t, s.newWorkerNamed("Prod", "prod").renewForTheFirstTime(t.Context()))
+		require.NoError(t, s.newWorkerWithInstallation("Prod", "prod").renewForTheFirstTime(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		require.ErrorContains(t, old.keepRenewingLease(ctx), "--cluster-name is prod, ")
@@ -352,7 +352,7 @@ func TestAWorkerWithFewerShardsThanTheInstallationIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLeaseServer(0)
 		workerWith := func(shards int) *testWorker {
-			w := s.newWorkerNamed("prod", "")
+			w := s.newWorkerWithInstallation("prod", "")
 			w.shardCount = shards
 			return w
 		}

@@ -30,11 +30,11 @@ import (
 	"millwright/workflows/run"
 )
 
-// machineSlotCount and drainSlotCount are the numbers of activity slots of a worker. An activity of the queues machines
+// machineQueueSlotCount and drainQueueSlotCount are the numbers of activity slots of a worker. An activity of the queues machines
 // and drains needs few resources apart from a slot.
 const (
-	machineSlotCount = 200 // the other cluster queues have 100
-	drainSlotCount   = 500 // a drain occupies one slot and mostly waits
+	machineQueueSlotCount = 200 // the other cluster queues have 100
+	drainQueueSlotCount   = 500 // a drain occupies one slot and mostly waits
 )
 
 // server serves the task queues of shards.
@@ -46,7 +46,7 @@ type server struct {
 	coreActivities []any // the activities of the core queues
 	providers      *provider.Registry
 	metrics        serve.CloudMetrics
-	fatal          serve.FatalErrors // gets the error if an SDK worker stops polling
+	fatalErrors    serve.FatalErrorStore // gets the error if an SDK worker stops polling
 }
 
 // newServer makes a server that serves no shard yet.
@@ -58,7 +58,7 @@ func newServer(
 	in caches,
 	clients clients,
 	registry prometheus.Registerer,
-	fatal serve.FatalErrors,
+	fatal serve.FatalErrorStore,
 ) (*server, error) {
 	k := &kube.Kube{
 		Cluster:     in.cluster,
@@ -68,7 +68,7 @@ func newServer(
 		FreshTokens: &kube.FreshTokens{},
 		Metrics:     kube.NewMetrics(registry),
 		MaxDrains:   o.maxDrains,
-		FairCalls:   o.cloud.FairCalls(),
+		FairCalls:   o.cloud.FairCallCount(),
 		Pollers: func(ctx context.Context, namespace, name string) (int, error) {
 			number, _ := in.shards.ShardOfNamespace(namespace)
 			return taskqueue.CountPollers(
@@ -97,7 +97,7 @@ func newServer(
 	}
 	return &server{
 		options: o, installation: installation, temporal: temporal, kube: k, coreActivities: onClusters,
-		providers: providers, metrics: serve.NewCloudMetrics(registry), fatal: fatal,
+		providers: providers, metrics: serve.NewCloudMetrics(registry), fatalErrors: fatal,
 	}, nil
 }
 
@@ -134,7 +134,7 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 			s.temporal,
 			shard.TaskQueue(queue),
 			coreWorkerOptions(queue),
-			s.fatal,
+			s.fatalErrors,
 			func(w worker.Registry) {
 				if queue == run.QueueMachines {
 					workflows.Register(w)
@@ -150,11 +150,11 @@ func (s *server) startWorker(shard run.Shard, queue string) (worker.Worker, erro
 			return nil, fmt.Errorf("serve queue %s: %w", queue, missing)
 		}
 		calls := &cloud.Activities{Cloud: found, FreshTokens: s.kube.FreshTokens}
-		if err := serve.ConnectProvider(s.Flags, userAgent, calls); err != nil {
+		if err := serve.CreateProviderClients(s.Flags, userAgent, calls); err != nil {
 			return nil, err
 		}
-		s.cloud.PrepareCalls(calls, s.installation, name, s.metrics, s.HasTargets())
-		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.fatal, calls)
+		s.cloud.PrepareActivities(calls, s.installation, name, s.metrics, s.HasTargetPerNamespace())
+		return serve.StartCloudWorker(s.temporal, shard, name, s.cloud, s.fatalErrors, calls)
 	default:
 		return nil, fmt.Errorf(
 			"unknown queue %q: known are %s, %s, %s and provider-NAME",
@@ -172,9 +172,9 @@ func coreWorkerOptions(queue string) worker.Options {
 	switch queue {
 	// more slots, so that small batches of writes do not delay decisions that fall back to this queue
 	case run.QueueMachines:
-		options.MaxConcurrentActivityExecutionSize = machineSlotCount
+		options.MaxConcurrentActivityExecutionSize = machineQueueSlotCount
 	case run.QueueDrains:
-		options.MaxConcurrentActivityExecutionSize = drainSlotCount
+		options.MaxConcurrentActivityExecutionSize = drainQueueSlotCount
 	}
 	return options
 }

@@ -25,7 +25,7 @@ func (s *server) run(
 ) error {
 	if in.claimedShards != nil {
 		ready()
-		return s.claimShards(ctx, in, control, log)
+		return s.claimAndServeShards(ctx, in, control, log)
 	}
 	shards, err := s.Shards.ServedShards()
 	if err != nil {
@@ -41,17 +41,22 @@ func (s *server) run(
 		}
 	}
 	ready()
-	return serve.WaitUntilStopped(ctx, workers, s.fatal)
+	return serve.WaitAndStopWorkers(ctx, workers, s.fatalErrors)
 }
 
-// claimShards claims shards and serves them until ctx is done or an SDK worker fails.
-func (s *server) claimShards(ctx context.Context, in caches, control kubernetes.Interface, log *slog.Logger) error {
+// claimAndServeShards claims shards and serves them until ctx is done or an SDK worker fails.
+func (s *server) claimAndServeShards(
+	ctx context.Context,
+	in caches,
+	control kubernetes.Interface,
+	log *slog.Logger,
+) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() {
 		select {
 		case <-ctx.Done():
-		case err := <-s.fatal:
+		case err := <-s.fatalErrors:
 			stop(err)
 		}
 	}()

@@ -31,10 +31,10 @@ const (
 // targetReporter writes the states of this worker's targets to a ConfigMap. The bridge wakes the machines of a target
 // that became ready, and `millwright fleet` shows the states.
 type targetReporter struct {
-	configMaps typedcorev1.ConfigMapInterface
-	worker     string
-	log        *slog.Logger
-	changed    chan struct{}
+	configMaps     typedcorev1.ConfigMapInterface
+	workerIdentity string
+	log            *slog.Logger
+	changed        chan struct{}
 
 	targetsGauge *prometheus.GaugeVec // targets by state
 
@@ -45,9 +45,9 @@ type targetReporter struct {
 
 func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string, log *slog.Logger) *targetReporter {
 	return &targetReporter{
-		configMaps: configMaps,
-		worker:     worker,
-		log:        log,
+		configMaps:     configMaps,
+		workerIdentity: worker,
+		log:            log,
 		changed: make(
 			chan struct{},
 			1,
@@ -62,7 +62,7 @@ func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string,
 func (r *targetReporter) recordStatus(namespace string, status cache.TargetStatus) {
 	r.mu.Lock()
 	r.reports[namespace] = target.Report{
-		Namespace: namespace, Worker: r.worker, State: status.State, Why: status.Why, Since: status.Since,
+		Namespace: namespace, Worker: r.workerIdentity, State: status.State, Why: status.Message, Since: status.Since,
 	}
 	r.pendingNamespaces[namespace] = true
 	r.mu.Unlock()
@@ -104,7 +104,7 @@ func (r *targetReporter) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.changed:
-			if !sleep(ctx, reportDelay) {
+			if !sleepUnlessDone(ctx, reportDelay) {
 				return
 			}
 		case <-retry:
@@ -119,7 +119,7 @@ func (r *targetReporter) run(ctx context.Context) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) bool {
+func sleepUnlessDone(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -147,7 +147,7 @@ func (r *targetReporter) writeReports(ctx context.Context) error {
 	for namespace := range pending {
 		report, found := r.reports[namespace]
 		if !found {
-			data[target.Report{Namespace: namespace, Worker: r.worker}.Key()] = nil
+			data[target.Report{Namespace: namespace, Worker: r.workerIdentity}.Key()] = nil
 			continue
 		}
 		report.WrittenAt = now
@@ -165,7 +165,7 @@ func (r *targetReporter) writeReports(ctx context.Context) error {
 		return err
 	}
 	expired := map[string]any{}
-	for _, key := range target.ExpiredKeys(written, now) {
+	for _, key := range target.ExpiredReportKeys(written, now) {
 		expired[key] = nil
 	}
 	if len(expired) > 0 {

@@ -17,7 +17,7 @@ import (
 	"millwright/observe/target"
 )
 
-func TestReportsOfTargetsStayValidAndEndWithTheirTarget(t *testing.T) {
+func TestTargetReportsAreRenewedAndDeletedWithTheirTarget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		configMaps := kubefake.NewClientset().CoreV1().ConfigMaps("leases")

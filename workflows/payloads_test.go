@@ -54,7 +54,7 @@ func longRef() kube.Ref {
 // newReadInput returns a ReadInput with the given time and the versions of all resources.
 func newReadInput(now time.Time) kube.ReadInput {
 	versions := kube.MinVersions{}
-	for _, resource := range []cache.Resource{cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.RolloutPolicies, cache.Nodes, cache.Secrets} {
+	for _, resource := range []cache.Resource{cache.MachinesResource, cache.SetsResource, cache.DeploymentsResource, cache.ClassesResource, cache.RolloutPoliciesResource, cache.NodesResource, cache.SecretsResource} {
 		versions[resource] = "18446744073709551615"
 	}
 	return kube.ReadInput{Ref: longRef(), Versions: versions, At: now}
@@ -73,7 +73,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		"drifted": func(_ *scale.Facts, m *scale.Member) {
 			m.Drift = "configuration, labels, annotations, node template, class kind"
 		},
-		"foreign": func(_ *scale.Facts, m *scale.Member) { m.Matches = false },
+		"foreign": func(_ *scale.Facts, m *scale.Member) { m.MatchesSelector = false },
 		"marked": func(_ *scale.Facts, m *scale.Member) {
 			m.Marked, m.Healthy, m.ClusterAPI.MarkMessage = true, scale.ConditionFalse, endless
 		},
@@ -86,15 +86,15 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		}
 		for i := range maxMachines {
 			m := scale.Member{
-				Name:     longName(i),
-				UID:      testUID(i),
-				Version:  "123456789",
-				Created:  now,
-				Matches:  true,
-				MCM:      scale.MCMMember{Labelled: true},
-				Phase:    "Running",
-				Joined:   true,
-				Priority: 3,
+				Name:            longName(i),
+				UID:             testUID(i),
+				Version:         "123456789",
+				CreatedAt:       now,
+				MatchesSelector: true,
+				MCM:             scale.MCMMember{Labelled: true},
+				Phase:           "Running",
+				Joined:          true,
+				Priority:        3,
 			}
 			change(&o, &m)
 			o.Members = append(o.Members, m)
@@ -102,7 +102,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		plan := scale.PlanSet(o)
 		require.True(t, plan.Decision.HasActions(), name)
 		payloads["DecideSet, "+name] = set.Decision{
-			Pending: plan.Pending,
+			Pending: plan.PendingWork,
 			Scale:   plan.Decision,
 			Seen:    newReadInput(now).Versions,
 			Blocked: blockedSet(now).BlockedSummary(now),
@@ -117,7 +117,7 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		},
 	)
 	require.Len(t, none.Create, scale.MaxCreations)
-	payloads["CreateMachines"] = set.Creation{Set: longRef(), Names: none.Create}
+	payloads["CreateMachines"] = set.MachineCreation{Set: longRef(), Names: none.Create}
 	for _, strategy := range []rollout.Strategy{rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete} {
 		o := deploymentWithManySets(strategy, now)
 		plan := rollout.PlanDeployment(o)
@@ -126,8 +126,8 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		d.Seen, d.Blocked = newReadInput(now).Versions, blockedSet(now).BlockedSummary(now)
 		payloads["DecideDeployment, "+string(strategy)] = d
 	}
-	payloads["GrantReplacements"] = deployment.GrantResult{Why: replace.Decide(deploymentDueForReplacement(now)).Why}
-	emptied := drain.Decide(crowdedNode(now))
+	payloads["GrantReplacements"] = deployment.GrantResult{Why: replace.Decide(deploymentWithMachinesToReplace(now)).Why}
+	emptied := drain.Decide(nodeWithBlockedPods(now))
 	require.NotEmpty(t, emptied.Departed)
 	evicted := activitiesdrain.EvictionResult{
 		Picture:  emptied.Picture,
@@ -148,12 +148,12 @@ func TestNoPayloadOfALargeFleetIsLarge(t *testing.T) {
 		Departed: emptied.Departed,
 	}
 	payloads["heartbeat of EvictPods"] = activitiesdrain.Progress{Departed: emptied.Departed, Picture: emptied.Picture}
-	swept := orphan.Decide(classWithLostMachines(now))
+	swept := orphan.Decide(classWithOneRemainingMachine(now))
 	require.NotEmpty(t, swept.Collect)
 	payloads["FindOrphans"] = cloud.OrphanDecision{Decision: swept}
 	payloads["input of FindOrphans"] = cloud.OrphanSearch{Class: longRef(), At: now, Sightings: swept.Sightings}
 	secrets := class.Decision{Seen: newReadInput(now).Versions}
-	for i := range scale.MaxBatch { // DecideClass returns at most MaxBatch Secrets
+	for i := range scale.MaxBatchSize { // DecideClass returns at most MaxBatchSize Secrets
 		s := class.SecretTarget{
 			Name:       longName(i),
 			UID:        testUID(i),
@@ -191,8 +191,8 @@ func blockedSet(now time.Time) explain.MachineSet {
 			BlockedBy: []string{"pdb/shop/" + longName(i)},
 			Since:     now,
 			Deadline:  now.Add(time.Hour),
-			Means:     drain.Evict,
-			NextMeans: drain.Delete,
+			Means:     drain.MeansEvict,
+			NextMeans: drain.MeansDelete,
 			Now:       now,
 		})
 	}
@@ -212,24 +212,24 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 			RollbackPolicy: rollout.AutoRollback{HasMaxFailed: true, MaxFailed: maxMachines},
 		},
 		Deletion:         scale.Deletion{HasFinalizer: true},
-		MCM:              rollout.MCMDeployment{ProtectsFromAutoscaler: true},
+		MCM:              rollout.MCMDeployment{ProtectsNodesFromAutoscaler: true},
 		OperatorRequests: rollout.OperatorRequests{PausedBy: longText()},
 	}
 	failure := rollout.Problem{Reason: "FailedCreate", Message: longText()}
 	for n := range maxSets {
 		s := rollout.MachineSet{
-			Name:            longName(n),
-			UID:             testUID(n),
-			Version:         "123456789",
-			Created:         now.Add(time.Duration(n) * time.Second),
-			Deletion:        scale.Deletion{HasFinalizer: true},
-			Drifted:         true,
-			Replicas:        maxMachines / maxSets,
-			ActedOnSize:     maxMachines / maxSets,
-			Revision:        int64(n + 1),
-			Current:         n == maxSets-1,
-			ScaleUpDisabled: n%2 == 0,
-			Failure:         failure,
+			Name:             longName(n),
+			UID:              testUID(n),
+			Version:          "123456789",
+			CreatedAt:        now.Add(time.Duration(n) * time.Second),
+			Deletion:         scale.Deletion{HasFinalizer: true},
+			Drifted:          true,
+			Replicas:         maxMachines / maxSets,
+			ObservedReplicas: maxMachines / maxSets,
+			Revision:         int64(n + 1),
+			Current:          n == maxSets-1,
+			ScaleUpDisabled:  n%2 == 0,
+			Failure:          failure,
 		}
 		for i := range maxMachines / maxSets {
 			id := n*maxMachines/maxSets + i
@@ -238,7 +238,7 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 				UID:     testUID(id),
 				Version: "123456789",
 				MCM: rollout.MCMMember{
-					Node:                longName(id),
+					NodeName:            longName(id),
 					LastOperationFailed: true,
 					MarkedAt:            "2026-01-01T00:00:00Z",
 				},
@@ -251,13 +251,13 @@ func deploymentWithManySets(strategy rollout.Strategy, now time.Time) rollout.Fa
 	return o
 }
 
-// deploymentDueForReplacement returns a deployment in which all machines must be replaced, and almost as many
+// deploymentWithMachinesToReplace returns a deployment in which all machines must be replaced, and almost as many
 // replacements are permitted as the limit allows.
-func deploymentDueForReplacement(now time.Time) replace.Facts {
+func deploymentWithMachinesToReplace(now time.Time) replace.Facts {
 	o := replace.Facts{
-		Now:    now,
-		Budget: rollout.IntOrPercent{Value: 100, IsPercent: true},
-		Nodes:  replace.NodeCounts{Joined: 3 * maxMachines},
+		Now:        now,
+		Budget:     rollout.IntOrPercent{Value: 100, IsPercent: true},
+		NodeCounts: replace.NodeCounts{Joined: 3 * maxMachines},
 	}
 	for i := range maxMachines {
 		m := replace.Machine{
@@ -269,23 +269,29 @@ func deploymentDueForReplacement(now time.Time) replace.Facts {
 			Reason: "HealthTimeout",
 		}
 		o.Machines = append(o.Machines, m)
-		if i < replace.MaxGrants-replace.MaxBatch {
+		if i < replace.MaxGrants-replace.MaxBatchSize {
 			o.Grants = append(
 				o.Grants,
-				replace.ReplacementGrant{UID: m.UID, Name: m.Name, Domain: m.Domain, Reason: m.Reason, GrantedAt: now},
+				replace.ReplacementGrant{
+					MachineUID:  m.UID,
+					MachineName: m.Name,
+					Domain:      m.Domain,
+					Reason:      m.Reason,
+					GrantedAt:   now,
+				},
 			)
 		}
 	}
 	return o
 }
 
-// crowdedNode returns a node with 500 blocked pods. Another 500 pods with volumes and budgets have just left the node.
+// nodeWithBlockedPods returns a node with 500 blocked pods. Another 500 pods with volumes and budgets have just left the node.
 // Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
-func crowdedNode(now time.Time) drain.Facts {
+func nodeWithBlockedPods(now time.Time) drain.Facts {
 	const pods = 500
 	message := longText()[:2000]
 	o := drain.Facts{
-		Now: now, Means: drain.Evict, Volumes: map[string]drain.Volume{},
+		Now: now, Means: drain.MeansEvict, Volumes: map[string]drain.VolumeState{},
 		Settings: drain.Settings{Attach: time.Minute, Detach: time.Minute, Parallel: true},
 	}
 	for i := range pods {
@@ -297,9 +303,9 @@ func crowdedNode(now time.Time) drain.Facts {
 			Volumes:     []string{longName(i)},
 			Budgets:     []string{"s/" + longName(i)},
 			StatefulSet: "s/" + longName(i),
-			Tries:       drain.TryRecord{Result: drain.Failed, Message: message},
+			Tries:       drain.RequestRecord{Result: drain.ResultFailed, Message: message},
 		}
-		o.Volumes[p.Volumes[0]] = drain.Volume{AttachedHere: true}
+		o.Volumes[p.Volumes[0]] = drain.VolumeState{AttachedHere: true}
 		o.DepartedPods = append(o.DepartedPods, drain.NewDepartedPod(p, now.Add(-time.Duration(i)*time.Millisecond)))
 		p.UID, p.Name, p.Volumes = testUID(pods+i), longName(pods+i), nil
 		o.Pods, o.Budgets = append(o.Pods, p), append(o.Budgets, drain.DisruptionBudget{Key: p.Budgets[0]})
@@ -307,9 +313,9 @@ func crowdedNode(now time.Time) drain.Facts {
 	return o
 }
 
-// classWithLostMachines returns a class with one remaining machine.
-func classWithLostMachines(now time.Time) orphan.Facts {
-	f := orphan.Facts{Now: now, AllowedDeletions: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
+// classWithOneRemainingMachine returns a class with one remaining machine.
+func classWithOneRemainingMachine(now time.Time) orphan.Facts {
+	f := orphan.Facts{Now: now, AllowedDeletionsText: "25 until " + now.Add(time.Hour).Format(time.RFC3339)}
 	for i := range maxMachines {
 		instance := orphan.Instance{
 			ProviderID:  "i-" + longName(i),

@@ -115,21 +115,21 @@ func TestRecordedHistoriesMatchTheirLists(t *testing.T) {
 	assert.ElementsMatch(t, listed, historyNames(t), "make record adds a history to its list")
 }
 
-// registry stores the names of the registered workflows.
-type registry struct {
+// workflowNameRecorder stores the names of the registered workflows.
+type workflowNameRecorder struct {
 	worker.WorkflowRegistry
 
 	workflowNames []string
 }
 
-func (r *registry) RegisterWorkflowWithOptions(_ any, options workflow.RegisterOptions) {
+func (r *workflowNameRecorder) RegisterWorkflowWithOptions(_ any, options workflow.RegisterOptions) {
 	r.workflowNames = append(r.workflowNames, options.Name)
 }
 
 // Each registered workflow has a recorded history of an open run and of an ended run. The recorded histories together
 // contain every type of event that a workflow can have.
 func TestEachWorkflowAndEventTypeIsRecorded(t *testing.T) {
-	var registered registry
+	var registered workflowNameRecorder
 	workflows.Register(&registered)
 	open, ended, happened := map[string]bool{}, map[string]bool{}, map[enumspb.EventType]bool{}
 	local := false

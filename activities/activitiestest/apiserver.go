@@ -31,12 +31,12 @@ type apiServer struct {
 	lastVersion           int                    // resourceVersion of the last write
 	lastVersionByResource map[resourceKey]string // last resourceVersion of each resource
 	watchedByCache        map[resourceKey]bool   // resources that a cache watches
-	deletionVersions      map[types.UID]string   // resourceVersion of each deletion
+	deletionVersionByUID  map[types.UID]string   // resourceVersion of each deletion
 	eventsHeld            bool                   // true while the events of all watches are held back
 	releasedCond          *sync.Cond             // signalled when eventsHeld becomes false; uses the lock mu
 	WatchStarts           chan struct{}          // the channel receives one value for each watch that has started
 	// fake watchers that send the events of the watches, as keys of type *watch.RaceFreeFakeWatcher
-	eventSources sync.Map
+	fakeWatchers sync.Map
 }
 
 // resourceKey names a resource and the fake clientset that stores it, because the control cluster and the target
@@ -57,7 +57,7 @@ func newAPIServer() *apiServer {
 	s := &apiServer{
 		lastVersion: 1000, WatchStarts: make(chan struct{}, 100),
 		lastVersionByResource: map[resourceKey]string{}, watchedByCache: map[resourceKey]bool{},
-		deletionVersions: map[types.UID]string{},
+		deletionVersionByUID: map[types.UID]string{},
 	}
 	s.releasedCond = sync.NewCond(&s.mu)
 	return s
@@ -112,24 +112,24 @@ func (s *apiServer) interceptRequests(c FakeClient) {
 		s.mu.Lock()
 		s.watchedByCache[resourceKey{tracker, action.GetResource()}] = true
 		s.mu.Unlock()
-		s.eventSources.Store(w, true)
+		s.fakeWatchers.Store(w, true)
 		s.WatchStarts <- struct{}{}
 		return true, filterWatch(w, s.awaitEventRelease), nil
 	})
 }
 
-// maxWaitingEvents is the maximum number of events in the buffer of a watch when a write begins. Source: the buffer of
+// maxBufferedEvents is the maximum number of events in the buffer of a watch when a write begins. Source: the buffer of
 // a fake watch has room for 100 events, and one more event causes a panic. At most 16 writes of a batch begin at the
 // same time.
-const maxWaitingEvents = 100 - 2*16
+const maxBufferedEvents = 100 - 2*16
 
-// waitForWatchBufferSpace waits up to one minute until each watch buffers at most maxWaitingEvents events. On a busy
+// waitForWatchBufferSpace waits up to one minute until each watch buffers at most maxBufferedEvents events. On a busy
 // machine, writes are faster than the readers of the events.
 func (s *apiServer) waitForWatchBufferSpace() {
 	full := func() (full bool) {
-		s.eventSources.Range(func(feed, _ any) bool {
+		s.fakeWatchers.Range(func(feed, _ any) bool {
 			w, is := feed.(*watch.RaceFreeFakeWatcher)
-			full = is && !w.IsStopped() && len(w.ResultChan()) > maxWaitingEvents
+			full = is && !w.IsStopped() && len(w.ResultChan()) > maxBufferedEvents
 			return !full
 		})
 		return full
@@ -139,21 +139,21 @@ func (s *apiServer) waitForWatchBufferSpace() {
 	}
 }
 
-// filteredWatch is a watch that can be stopped before all its events are read. The watch that watch.Filter returns
+// stoppableWatch is a watch that can be stopped before all its events are read. The watch that watch.Filter returns
 // would block forever in this case.
-type filteredWatch struct {
+type stoppableWatch struct {
 	watch.Interface
 	events  chan watch.Event
 	stopped chan struct{}
 	stop    func()
 }
 
-func (f *filteredWatch) ResultChan() <-chan watch.Event { return f.events }
+func (f *stoppableWatch) ResultChan() <-chan watch.Event { return f.events }
 
-func (f *filteredWatch) Stop() { f.stop() }
+func (f *stoppableWatch) Stop() { f.stop() }
 
-func filterWatch(from watch.Interface, each watch.FilterFunc) *filteredWatch {
-	f := &filteredWatch{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
+func filterWatch(from watch.Interface, each watch.FilterFunc) *stoppableWatch {
+	f := &stoppableWatch{Interface: from, events: make(chan watch.Event), stopped: make(chan struct{})}
 	f.stop = sync.OnceFunc(func() {
 		close(f.stopped)
 		from.Stop()
@@ -185,7 +185,7 @@ func (s *apiServer) awaitEventRelease(e watch.Event) (watch.Event, bool) {
 	}
 	if e.Type == watch.Deleted {
 		object := MetadataOf(e.Object)
-		object.SetResourceVersion(s.deletionVersions[object.GetUID()])
+		object.SetResourceVersion(s.deletionVersionByUID[object.GetUID()])
 	}
 	return e, true
 }
@@ -262,7 +262,7 @@ func (s *apiServer) update(
 	}
 	changed.SetResourceVersion(s.nextVersion(tracker, gvr))
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
-		s.deletionVersions[changed.GetUID()] = changed.GetResourceVersion()
+		s.deletionVersionByUID[changed.GetUID()] = changed.GetResourceVersion()
 		return object, tracker.Delete(gvr, a.GetNamespace(), name)
 	}
 	return object, tracker.Update(gvr, object, a.GetNamespace())
@@ -323,7 +323,7 @@ func (s *apiServer) delete(tracker testing.ObjectTracker, a testing.DeleteAction
 		}
 	}
 	if len(m.GetFinalizers()) == 0 {
-		s.deletionVersions[m.GetUID()] = s.nextVersion(tracker, gvr)
+		s.deletionVersionByUID[m.GetUID()] = s.nextVersion(tracker, gvr)
 		return tracker.Delete(gvr, a.GetNamespace(), a.GetName())
 	}
 	if m.GetDeletionTimestamp() != nil {

@@ -82,7 +82,7 @@ type CloudWorld struct {
 
 func NewCloudWorld(t *testing.T, mc *v1alpha1.MachineClass, secrets ...runtime.Object) *CloudWorld {
 	t.Helper()
-	o := &CloudWorld{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitialize("shop/slow"))}}
+	o := &CloudWorld{t: t, Cloud: &recordingCloud{Provider: fake.New(fake.WithInitializeStep("shop/slow"))}}
 	o.Activities = &activitiescloud.Activities{
 		Cloud:   o.Cloud,
 		Classes: machinefake.NewSimpleClientset(mc),

@@ -33,8 +33,8 @@ func NewClusterAPIWorld(t *testing.T, settings capi.Settings, objects ...runtime
 	t.Helper()
 	return newWorld(t, nil, func(w *World, cluster *cache.Cluster) int {
 		w.ClusterAPIServer = capitest.NewFakeServer(objects...)
-		w.Server.interceptRequests(w.ClusterAPIServer.Clientset)
-		w.Server.interceptRequests(w.ClusterAPIServer.ProviderObjects)
+		w.APIServer.interceptRequests(w.ClusterAPIServer.Clientset)
+		w.APIServer.interceptRequests(w.ClusterAPIServer.ProviderObjects)
 		var err error
 		w.ClusterAPICache, err = capi.WatchObjects(t.Context(), cluster, w.ClusterAPIServer.Client, settings)
 		require.NoError(t, err)
@@ -191,6 +191,6 @@ func NewClusterAPISetInput(s *clusterv1.MachineSet, live bool) set.Input {
 }
 
 // NewClusterAPIMachineCreation is the input of an activity that creates machines of a set of Cluster API.
-func NewClusterAPIMachineCreation(s *clusterv1.MachineSet, names ...string) set.Creation {
-	return set.Creation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
+func NewClusterAPIMachineCreation(s *clusterv1.MachineSet, names ...string) set.MachineCreation {
+	return set.MachineCreation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
 }

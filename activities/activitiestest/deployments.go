@@ -45,8 +45,8 @@ func ReportDeployment(w *World, in deployment.Report) v1alpha1.MachineDeployment
 	return d.Status
 }
 
-// MachineNamesWithReplacementGrant returns the names of the machines whose replacement is granted.
-func (w *World) MachineNamesWithReplacementGrant() []string {
+// NamesOfMachinesWithReplacementGrant returns the names of the machines whose replacement is granted.
+func (w *World) NamesOfMachinesWithReplacementGrant() []string {
 	w.T.Helper()
 	list, err := w.MachineClient.MachineV1alpha1().Machines(TestNamespace).List(w.T.Context(), metav1.ListOptions{})
 	require.NoError(w.T, err)
@@ -59,7 +59,7 @@ func (w *World) MachineNamesWithReplacementGrant() []string {
 	return names
 }
 
-func (w *World) ReplacementNames() []string {
+func (w *World) RecordedReplacementNames() []string {
 	names := []string{}
 	for _, r := range w.Deployment("d").Status.Replacements {
 		names = append(names, r.Name)

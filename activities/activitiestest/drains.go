@@ -128,7 +128,7 @@ func (d *EvictionWorld) RunBeforeEvictions(t *testing.T, before func(ctx context
 	t.Helper()
 	cluster, err := cache.NewCluster(d.MachineClient, slowEvictionClient{d.TargetClient, before}, nil)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	require.NoError(t, cluster.Start(t.Context()))
 	d.Cluster = cluster
 }
@@ -161,16 +161,16 @@ func (w *World) InterceptPodRequests() *EvictionWorld {
 			return false, nil, nil
 		}
 		e := a.Object.(*policyv1.Eviction)
-		return true, nil, d.answerRequest("evict", a.Namespace, e.Name, e.DeleteOptions)
+		return true, nil, d.answerPodRequest("evict", a.Namespace, e.Name, e.DeleteOptions)
 	})
 	w.TargetClient.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		a := action.(clienttesting.DeleteActionImpl)
-		return true, nil, d.answerRequest("delete", a.Namespace, a.Name, &a.DeleteOptions)
+		return true, nil, d.answerPodRequest("delete", a.Namespace, a.Name, &a.DeleteOptions)
 	})
 	return d
 }
 
-func (d *EvictionWorld) answerRequest(verb, namespace, name string, options *metav1.DeleteOptions) error {
+func (d *EvictionWorld) answerPodRequest(verb, namespace, name string, options *metav1.DeleteOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	r := PodRequest{Verb: verb, Pod: name}
@@ -216,12 +216,12 @@ func (d *EvictionWorld) TakeNewRequests() []PodRequest {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	list := slices.Clone(d.requests)
-	slices.SortStableFunc(list, func(a, b PodRequest) int { return compareText(a.Pod, b.Pod) })
+	slices.SortStableFunc(list, func(a, b PodRequest) int { return compareStrings(a.Pod, b.Pod) })
 	d.requests = nil
 	return list
 }
 
-func compareText(a, b string) int {
+func compareStrings(a, b string) int {
 	switch {
 	case a < b:
 		return -1
@@ -233,15 +233,15 @@ func compareText(a, b string) int {
 
 // ChangePod writes a pod, as a kubelet or the API server does.
 func (w *World) ChangePod(name string, change func(*corev1.Pod)) {
-	w.Server.mu.Lock()
-	defer w.Server.mu.Unlock()
+	w.APIServer.mu.Lock()
+	defer w.APIServer.mu.Unlock()
 	object, err := w.TargetClient.Tracker().Get(PodsResource, "web", name)
 	if !assert.NoError(w.T, err) {
 		return
 	}
 	p := object.DeepCopyObject().(*corev1.Pod)
 	change(p)
-	p.ResourceVersion = w.Server.nextVersion(w.TargetClient.Tracker(), PodsResource)
+	p.ResourceVersion = w.APIServer.nextVersion(w.TargetClient.Tracker(), PodsResource)
 	assert.NoError(w.T, w.TargetClient.Tracker().Update(PodsResource, p, "web"))
 }
 

@@ -70,8 +70,8 @@ func WithReplacementGrant(m *v1alpha1.Machine) {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, OldTime.Format(time.RFC3339))
 }
 
-// NewMachinesWithDeadAndHealthyNodes returns machines whose node is gone, and machines whose node is healthy.
-func NewMachinesWithDeadAndHealthyNodes(gone, well int) []runtime.Object {
+// NewMachinesWithGoneAndHealthyNodes returns machines whose node is gone, and machines whose node is healthy.
+func NewMachinesWithGoneAndHealthyNodes(gone, well int) []runtime.Object {
 	var objects []runtime.Object
 	for i := range gone + well {
 		m := NewMachine(fmt.Sprintf("x-%d", i), WithPhase(v1alpha1.MachineRunning))
@@ -128,9 +128,9 @@ func FindUpdateCondition(n *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// NodeVersions returns the MinVersions that an activity on the node returns, whether or not the activity writes.
-func (w *World) NodeVersions() kube.MinVersions {
-	return kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}
+// NodeMinVersions returns the MinVersions that an activity on the node returns, whether or not the activity writes.
+func (w *World) NodeMinVersions() kube.MinVersions {
+	return kube.MinVersions{cache.NodesResource: w.Node().ResourceVersion}
 }
 
 // RunInPlaceStep carries out one decision about the in-place update of the machine m, each activity twice, and returns
@@ -145,10 +145,10 @@ func RunInPlaceStep(w *World) inplace.Decision {
 	case inplace.StepDrain:
 		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).CordonNode, NewReadInput(m))
 		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
-	case inplace.StepUpdate:
+	case inplace.StepSetUpdatingPhase:
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
 		w.WriteStatus(m)
-	case inplace.StepCondition, inplace.StepReady:
+	case inplace.StepWriteCondition, inplace.StepStartAgent:
 		RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).MarkInPlace, told)
 	}
 	return d
@@ -165,10 +165,14 @@ func (w *World) AssertInPlaceSteps(steps ...inplace.Step) {
 
 // SetNodeLabel sets a label of the node's update. SetNodeLabel removes the label if value is nil.
 func (w *World) SetNodeLabel(key string, value any) {
-	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
+	w.EditObject(
+		cache.NodesResource,
+		"n",
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}},
+	)
 }
 
-func (w *World) InPlaceUpdateReason() string {
+func (w *World) UpdateConditionReason() string {
 	w.T.Helper()
 	c := FindUpdateCondition(w.Node())
 	require.NotNil(w.T, c)
@@ -196,7 +200,7 @@ func WithForeignMetadata(n *corev1.Node) {
 
 // SetNodeTemplate gives the machine m another node template.
 func (w *World) SetNodeTemplate(template map[string]any) {
-	w.EditObject(cache.Machines, "m", map[string]any{"spec": map[string]any{"nodeTemplate": template}})
+	w.EditObject(cache.MachinesResource, "m", map[string]any{"spec": map[string]any{"nodeTemplate": template}})
 	w.AwaitCaches()
 	w.ForgetRequests()
 }
@@ -206,9 +210,9 @@ func SyncNode(w *World, in kube.ReadInput) *corev1.Node {
 	w.T.Helper()
 	versions := RunActivityTwice[kube.MinVersions](w, (&machine.Activities{Kube: w.Kube}).SyncNode, in)
 	n := w.Node()
-	if len(w.WriteRequests()) > 0 {
+	if len(w.MutatingRequests()) > 0 {
 		require.NotNil(w.T, n)
-		assert.Equal(w.T, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions, "the version to wait for")
+		assert.Equal(w.T, kube.MinVersions{cache.NodesResource: n.ResourceVersion}, versions, "the version to wait for")
 	} else {
 		assert.Empty(w.T, versions)
 	}

@@ -179,10 +179,10 @@ func (w *World) EditObject(resource cache.Resource, name string, patch map[strin
 	gvr, namespace, tracker := v1alpha1.SchemeGroupVersion.WithResource(
 		string(resource),
 	), TestNamespace, w.MachineClient.Tracker()
-	if resource == cache.Nodes {
+	if resource == cache.NodesResource {
 		gvr, namespace, tracker = corev1.SchemeGroupVersion.WithResource("nodes"), "", w.TargetClient.Tracker()
 	}
-	w.Server.patchAsOtherClient(tracker, gvr, namespace, name, patch)
+	w.APIServer.patchAsOtherClient(tracker, gvr, namespace, name, patch)
 }
 
 // NewAnnotationPatch is a patch of one annotation.

@@ -69,7 +69,7 @@ func (w *World) ServePods() {
 		if err != nil {
 			return true, nil, err
 		}
-		w.Server.WatchStarts <- struct{}{}
+		w.APIServer.WatchStarts <- struct{}{}
 		return true, filterWatch(
 			all,
 			func(e watch.Event) (watch.Event, bool) { return e, onIt(restrictions.Fields, e.Object) },
@@ -81,7 +81,7 @@ func (w *World) ServePods() {
 func (w *World) UseFakePodWatch() *watch.FakeWatcher {
 	pods := watch.NewFake()
 	w.TargetClient.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
-		w.Server.WatchStarts <- struct{}{}
+		w.APIServer.WatchStarts <- struct{}{}
 		return true, pods, nil
 	})
 	return pods

@@ -25,13 +25,13 @@ func WithSetCounts(s *v1alpha1.MachineSet, replicas, ready int32) *v1alpha1.Mach
 	return s
 }
 
-func NewMachineCreation(s *v1alpha1.MachineSet, names ...string) set.Creation {
-	return set.Creation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
+func NewMachineCreation(s *v1alpha1.MachineSet, names ...string) set.MachineCreation {
+	return set.MachineCreation{Set: NewRef(s), Version: s.ResourceVersion, Names: names}
 }
 
-// WithInstanceBlocker gives a machine the condition InstanceReady with status False, as if its provider created no
+// WithInstanceNotReady gives a machine the condition InstanceReady with status False, as if its provider created no
 // instance.
-func WithInstanceBlocker(reason, message string) func(*v1alpha1.Machine) {
+func WithInstanceNotReady(reason, message string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 		m.Status.Conditions = []corev1.NodeCondition{
@@ -61,7 +61,7 @@ func (w *World) CachedObjects() map[runtime.Object]runtime.Object {
 	objects := map[runtime.Object]runtime.Object{}
 	for _, resource := range append(
 		w.cachedClusterAPIResources(),
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.Secrets,
+		cache.MachinesResource, cache.SetsResource, cache.DeploymentsResource, cache.ClassesResource, cache.SecretsResource,
 	) {
 		for _, o := range w.Cluster.Informer(resource).GetStore().List() {
 			objects[o.(runtime.Object).DeepCopyObject()] = o.(runtime.Object)

@@ -59,7 +59,7 @@ func (w *World) RevokeTokensTwice(m *v1alpha1.Machine) {
 
 // ChangeTokenSecret changes a value in the Secret of a token.
 func (w *World) ChangeTokenSecret(ref kube.TokenRef, key, value string) {
-	w.Server.patchAsOtherClient(w.TargetClient.Tracker(), SecretsResource, ref.Namespace, ref.Name,
+	w.APIServer.patchAsOtherClient(w.TargetClient.Tracker(), SecretsResource, ref.Namespace, ref.Name,
 		map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}})
 }
 

@@ -44,7 +44,7 @@ const eventTimeout = 2 * time.Minute
 // recorded.
 type World struct {
 	T                *testing.T
-	Server           *apiServer
+	APIServer        *apiServer
 	MachineClient    *fake.Clientset
 	TargetClient     *kubefake.Clientset
 	MetadataClient   *metadatafake.FakeMetadataClient // metadata client of Secrets
@@ -67,7 +67,7 @@ func NewWorld(t *testing.T, objects ...kuberuntime.Object) *World {
 // returns the number of added caches.
 func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *cache.Cluster) int) *World {
 	t.Helper()
-	w := &World{T: t, Server: newAPIServer(), Recorder: record.NewFakeRecorder(1000)}
+	w := &World{T: t, APIServer: newAPIServer(), Recorder: record.NewFakeRecorder(1000)}
 	var ours, nodes, secrets []kuberuntime.Object
 	for _, o := range objects {
 		switch _, isMetadata := o.(*metav1.PartialObjectMetadata); {
@@ -80,19 +80,19 @@ func newWorld(t *testing.T, objects []kuberuntime.Object, watch func(*World, *ca
 		}
 	}
 	w.MachineClient, w.TargetClient = fake.NewSimpleClientset(ours...), kubefake.NewClientset(nodes...)
-	w.Server.interceptRequests(w.MachineClient)
-	w.Server.interceptRequests(w.TargetClient)
+	w.APIServer.interceptRequests(w.MachineClient)
+	w.APIServer.interceptRequests(w.TargetClient)
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w.MetadataClient = metadatafake.NewSimpleMetadataClient(scheme, secrets...)
-	w.Server.interceptRequests(w.MetadataClient)
+	w.APIServer.interceptRequests(w.MetadataClient)
 	cluster, err := cache.NewCluster(w.MachineClient, w.TargetClient, w.MetadataClient)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	more := watch(w, cluster)
 	require.NoError(t, cluster.Start(t.Context()))
 	for range 10 + more { // wait until the watch of each cache has started, because a fake client drops earlier events
-		<-w.Server.WatchStarts
+		<-w.APIServer.WatchStarts
 	}
 	require.Eventually(t, cluster.Target("").IsAttachmentCacheCurrent, eventTimeout, time.Millisecond)
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
@@ -170,13 +170,13 @@ func RunActivityTwice[T any](w *World, activity, in any) T {
 func (w *World) AwaitCaches() {
 	w.T.Helper()
 	versions := cache.MinVersions{}
-	w.Server.mu.Lock()
-	for what, version := range w.Server.lastVersionByResource {
-		if w.Server.watchedByCache[what] {
+	w.APIServer.mu.Lock()
+	for what, version := range w.APIServer.lastVersionByResource {
+		if w.APIServer.watchedByCache[what] {
 			versions.RaiseVersion(cacheResourceOf(what.gvr), version)
 		}
 	}
-	w.Server.mu.Unlock()
+	w.APIServer.mu.Unlock()
 	require.True(
 		w.T,
 		w.Cluster.AwaitVersions(w.T.Context(), TestNamespace, versions, eventTimeout),
@@ -187,8 +187,8 @@ func (w *World) AwaitCaches() {
 // HoldEvents delays the events of the caches until the returned function is called, or the test ends.
 func (w *World) HoldEvents() (release func()) {
 	w.AwaitCaches()
-	w.Server.setEventsHeld(true)
-	release = func() { w.Server.setEventsHeld(false) }
+	w.APIServer.setEventsHeld(true)
+	release = func() { w.APIServer.setEventsHeld(false) }
 	w.T.Cleanup(release)
 	return release
 }
@@ -246,8 +246,8 @@ func (w *World) Requests() []string {
 	return list
 }
 
-// WriteRequests returns the requests that may change something.
-func (w *World) WriteRequests() []string {
+// MutatingRequests returns the requests that may change something.
+func (w *World) MutatingRequests() []string {
 	list := []string{}
 	for _, r := range w.Requests() {
 		switch verb, _, _ := strings.Cut(r, " "); verb {

@@ -103,8 +103,8 @@ func oneObjectOfEachKind() (*clusterv1.MachineSet, []runtime.Object) {
 	}
 }
 
-// activityInputs returns the inputs of each activity, by the activity's name.
-func activityInputs(s *clusterv1.MachineSet) map[string][]any {
+// inputsByActivity returns the inputs of each activity, by the activity's name.
+func inputsByActivity(s *clusterv1.MachineSet) map[string][]any {
 	machines := func(names ...string) set.MachineBatch {
 		b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 		for _, name := range names {
@@ -172,7 +172,7 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 	for method := range kind.Methods() {
 		name := method.Name
 		t.Run(name, func(t *testing.T) {
-			with := activityInputs(s)[name]
+			with := inputsByActivity(s)[name]
 			require.NotEmpty(t, with, "inputs has no row for this activity")
 			for _, in := range with {
 				_, objects := oneObjectOfEachKind()

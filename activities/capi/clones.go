@@ -41,7 +41,7 @@ func (a *Activities) createClone(
 	name string,
 ) (c templateClone, err error) {
 	kind := capi.CloneKind(template.Ref)
-	if c.resource, err = a.API.ResourceOfKind(ctx, kind); err != nil {
+	if c.resource, err = a.Cache.ResourceOfKind(ctx, kind); err != nil {
 		return c, err
 	}
 	c.ref = clusterv1.ContractVersionedObjectReference{APIGroup: kind.Group, Kind: kind.Kind, Name: name}
@@ -59,7 +59,7 @@ func (a *Activities) createClone(
 	o.SetOwnerReferences(
 		[]metav1.OwnerReference{{APIVersion: clusterv1.GroupVersion.String(), Kind: "MachineSet", Name: s.Name, UID: s.UID}},
 	)
-	objects := a.API.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
+	objects := a.Cache.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
 	made, err := objects.Create(ctx, o, metav1.CreateOptions{FieldManager: capi.MachineSetFieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		made, err = objects.Get(ctx, name, metav1.GetOptions{})
@@ -87,7 +87,7 @@ func (a *Activities) metadataOfClones(
 		own, _, _ = unstructured.NestedStringMap(template.Object.Object, "spec", "template", "metadata", "annotations")
 		maps.Copy(annotations, own)
 	}
-	maps.Copy(labels, capiset.MachineLabels(a.API, s))
+	maps.Copy(labels, capiset.MachineLabels(a.Cache, s))
 	maps.Copy(annotations, s.Spec.Template.Annotations)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = template.Ref.Name
 	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{
@@ -97,13 +97,17 @@ func (a *Activities) metadataOfClones(
 	return labels, annotations
 }
 
-// deleteClones deletes the clones that no machine owns. A clone that is gone counts as deleted.
-func (a *Activities) deleteClones(ctx context.Context, s *clusterv1.MachineSet, clones []templateClone) (err error) {
+// deleteUnownedClones deletes the clones that no machine owns. A clone that is gone counts as deleted.
+func (a *Activities) deleteUnownedClones(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	clones []templateClone,
+) (err error) {
 	for _, c := range clones {
 		if c.ownedByMachine {
 			continue
 		}
-		objects := a.API.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
+		objects := a.Cache.Client().ProviderObjects.Resource(c.resource).Namespace(s.Namespace)
 		gone := objects.Delete(ctx, c.ref.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: new(c.uid)}})
 		if gone != nil && !apierrors.IsNotFound(gone) {
 			err = errors.Join(err, fmt.Errorf("delete %s %s of a machine that was rejected: %w", c.ref.Kind, c.ref.Name, gone))
@@ -123,16 +127,16 @@ func (a *Activities) findUnusedClones(
 	for _, m := range slices.Concat(related.Members, related.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
 	}
-	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.API, s)[clusterv1.MachineSetNameLabel]
+	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.Cache, s)[clusterv1.MachineSetNameLabel]
 	for _, template := range related.Templates {
-		resource, err := a.API.ResourceOfKind(ctx, capi.CloneKind(template.Ref))
-		if errors.Is(err, capi.ErrNoKind) {
+		resource, err := a.Cache.ResourceOfKind(ctx, capi.CloneKind(template.Ref))
+		if errors.Is(err, capi.ErrKindNotInstalled) {
 			continue
 		}
 		if err != nil {
 			return nil, err
 		}
-		list, err := a.API.Client().
+		list, err := a.Cache.Client().
 			ProviderObjects.Resource(resource).
 			Namespace(s.Namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: selector})
@@ -161,7 +165,7 @@ func newExtraObject(resource schema.GroupVersionResource, o metav1.Object, why s
 func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	return kube.WriteInParallel("", len(in.Objects), func(i int) (string, error) {
 		o := in.Objects[i]
-		err := a.API.Client().
+		err := a.Cache.Client().
 			ProviderObjects.Resource(o.GVR()).
 			Namespace(in.Set.Namespace).
 			Delete(ctx, o.Name, metav1.DeleteOptions{
@@ -174,9 +178,9 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 	})
 }
 
-// unownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
+// templatesWithoutClusterMetadata returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
 // label.
-func unownedTemplates(related capi.RelatedObjects) (objects []set.ExtraObject) {
+func templatesWithoutClusterMetadata(related capi.RelatedObjects) (objects []set.ExtraObject) {
 	for _, f := range capi.UnownedTemplates(related) {
 		objects = append(objects, newExtraObject(f.Resource, f.Object, "the Cluster owns it"))
 	}
@@ -201,7 +205,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := a.API.Client().Clusters(s.Namespace).Get(ctx, s.Spec.ClusterName, metav1.GetOptions{})
+	cluster, err := a.Cache.Client().Clusters(s.Namespace).Get(ctx, s.Spec.ClusterName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, kube.ConflictError(in.Set) // the Cluster was deleted since the decision
 	}
@@ -210,7 +214,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 	}
 	versions := kube.MinVersions{}
 	for _, o := range in.Objects {
-		objects := a.API.Client().ProviderObjects.Resource(o.GVR()).Namespace(s.Namespace)
+		objects := a.Cache.Client().ProviderObjects.Resource(o.GVR()).Namespace(s.Namespace)
 		template, err := kube.ReadLiveAtVersion(
 			ctx,
 			objectGetter{objects},
@@ -248,7 +252,7 @@ func (g objectGetter) Get(ctx context.Context, name string, o metav1.GetOptions)
 // syncClones writes the labels and annotations of a machine's clones. A clone that does not exist is skipped, because
 // the Machine controller reports the missing clone in the machine's conditions.
 func (a *Activities) syncClones(ctx context.Context, s *clusterv1.MachineSet, m *clusterv1.Machine) error {
-	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
+	related, err := a.Cache.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -281,11 +285,11 @@ func (a *Activities) syncClone(
 	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
-	resource, err := a.API.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err := a.Cache.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
 	}
-	objects := a.API.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
+	objects := a.Cache.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || err == nil && o.GetDeletionTimestamp() != nil {
 		return nil

@@ -138,21 +138,21 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		has  []runtime.Object
-		in   set.Creation
+		in   set.MachineCreation
 	}{
 		{"no infrastructure template", []runtime.Object{s, capitest.NewCluster(), capitest.NewBootstrapTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		{"no bootstrap template", []runtime.Object{s, capitest.NewCluster(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		{"no Cluster", []runtime.Object{s, capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 		{"its Cluster goes", []runtime.Object{s, capitest.NewCluster(capitest.AsDeletingObject), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
-		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, set.Creation{Set: activitiestest.NewRef(s), Version: "899", Names: []string{"s-a"}}},
+		{"the set changed", []runtime.Object{s, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, set.MachineCreation{Set: activitiestest.NewRef(s), Version: "899", Names: []string{"s-a"}}},
 		{"the set was handed over", []runtime.Object{capitest.NewSet("s", 1, theirs), capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()}, activitiestest.NewClusterAPIMachineCreation(s, "s-a")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, row.has...)
 			w.ForgetRequests()
 			_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w).CreateClusterAPIMachines, row.in)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, w.WriteRequests())
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 	t.Run("the set is gone", func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestNothingIsCreatedWithoutTheTemplates(t *testing.T) {
 			a.CreateClusterAPIMachines,
 			activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 }
 
@@ -313,7 +313,7 @@ func TestCreationConflictsWithCloneOfAnotherSet(t *testing.T) {
 		a.CreateClusterAPIMachines,
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	assert.Equal(t, before, w.Snapshot())
 }
 
@@ -332,7 +332,7 @@ func TestDecideAndCreateMachines(t *testing.T) {
 	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		a.CreateClusterAPIMachines,
-		set.Creation{Set: activitiestest.NewRef(s), Version: d.Version, Names: d.Scale.Create},
+		set.MachineCreation{Set: activitiestest.NewRef(s), Version: d.Version, Names: d.Scale.Create},
 	)
 	require.NoError(t, err)
 	w.AwaitCaches()

@@ -40,13 +40,13 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 	if m == nil {
 		return drain.Decision{Result: drain.ResultCancelled, Why: "the machine is gone"}, nil
 	}
-	v, now := capidrain.ToMillwrightMachine(m), in.Time()
+	v, now := capidrain.ToMillwrightMachine(m), in.DecisionTime()
 	d := drain.Decision{
 		Version:    m.ResourceVersion,
 		Phase:      string(v.Status.CurrentStatus.Phase),
-		ClusterAPI: drain.ClusterAPIHook{NodeName: cache.NodeNameOfMachine(v)},
+		ClusterAPI: drain.ClusterAPIFacts{NodeName: cache.NodeNameOfMachine(v)},
 	}
-	hook, err := capidrain.HookFacts(ctx, a.API, m, v)
+	hook, err := capidrain.HookFacts(ctx, a.Cache, m, v)
 	if err != nil {
 		return d, err
 	}
@@ -78,13 +78,16 @@ func (a *Activities) DecideClusterAPIDrain(ctx context.Context, in drain.Input) 
 		ladder := observedrain.EscalationFacts(v, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		if ladder.Unusable != "" {
-			_, ladder.Breaker, _ = replace.BreakerState(capidrain.JoinedNodeCounts(a.API, m.Namespace, m.Spec.ClusterName), now)
+			_, ladder.Breaker, _ = replace.BreakerState(
+				capidrain.JoinedNodeCounts(a.Cache, m.Namespace, m.Spec.ClusterName),
+				now,
+			)
 		}
 		d.SetRemovalStep(ctx, v, target, ladder)
 		d.ClusterAPI.Cordon = !node.Spec.Unschedulable
 		if record == nil && ladder.ForceReason() == "" {
 			_, d.ClusterAPI.Queue = decidedrain.MayDrainNow(
-				capidrain.QueueEntries(a.API, m.Namespace, m.Spec.ClusterName),
+				capidrain.QueueEntries(a.Cache, m.Namespace, m.Spec.ClusterName),
 				string(m.UID),
 				a.Kube.MaxDrains,
 			)
@@ -98,7 +101,7 @@ func resultOfEndedDrain(hook decidedrain.HookFacts) string {
 	switch {
 	case hook.DrainResult != "":
 		return hook.DrainResult
-	case hook.SkipReason != "":
+	case hook.SkipDrainReason != "":
 		return vocabulary.DrainResultSkipped
 	default:
 		return vocabulary.DrainResultDrained
@@ -150,9 +153,9 @@ func (a *Activities) readMachine(ctx context.Context, in kube.ReadInput) (*clust
 		return nil, err
 	}
 	if live {
-		return kube.ReadLive(ctx, a.API.Client().Machines(in.Ref.Namespace), "machine", in.Ref)
+		return kube.ReadLive(ctx, a.Cache.Client().Machines(in.Ref.Namespace), "machine", in.Ref)
 	}
-	m, found := a.API.Machine(in.Ref.Key())
+	m, found := a.Cache.Machine(in.Ref.Key())
 	if !found || string(m.UID) != in.Ref.UID {
 		return nil, nil
 	}
@@ -170,7 +173,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 	if err != nil {
 		return nil, err
 	}
-	for range kube.MaxConflicts {
+	for range kube.MaxConflictRetries {
 		node, err := readNodeOfMachine(ctx, target.Client(), m)
 		if err != nil || node == nil || node.Spec.Unschedulable {
 			return nil, err
@@ -193,7 +196,7 @@ func (a *Activities) CordonClusterAPINode(ctx context.Context, in kube.ReadInput
 
 // EvictClusterAPIPods is drain.EvictPods for the node of a Machine of Cluster API.
 func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction) (drain.EvictionResult, error) {
-	m, err := kube.ReadLive(ctx, a.API.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
+	m, err := kube.ReadLive(ctx, a.Cache.Client().Machines(in.Machine.Namespace), "machine", in.Machine)
 	if err != nil {
 		return drain.EvictionResult{}, err
 	}
@@ -219,7 +222,7 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		target,
 	)
 	cached := func() *clusterv1.Machine {
-		if now, found := a.API.Machine(in.Machine.Key()); found && now.UID == m.UID {
+		if now, found := a.Cache.Machine(in.Machine.Key()); found && now.UID == m.UID {
 			return now
 		}
 		return nil
@@ -234,9 +237,9 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 		},
 		Rules: func() (observedrain.MachineRules, error) {
 			if now := cached(); now != nil {
-				return capidrain.RulesOfMachine(a.API, now)
+				return capidrain.RulesOfMachine(a.Cache, now)
 			}
-			return capidrain.RulesOfMachine(a.API, m)
+			return capidrain.RulesOfMachine(a.Cache, m)
 		},
 	}, in)
 }
@@ -245,8 +248,8 @@ func (a *Activities) EvictClusterAPIPods(ctx context.Context, in drain.Eviction)
 // are up to date. The result contains the resource version and the current operation of the machine after the write. If
 // the machine is gone, the activity fails with ObjectGone.
 func (a *Activities) ReportClusterAPIDrain(ctx context.Context, in machine.Report) (kube.ReportResult, error) {
-	machines, stamp := a.API.Client().Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
-	for attempt := range kube.MaxConflicts {
+	machines, stamp := a.Cache.Client().Machines(in.Read.Ref.Namespace), in.Read.TimeToRecord(ctx)
+	for attempt := range kube.MaxConflictRetries {
 		if attempt > 0 {
 			in.Read.Live = true
 		}
@@ -306,7 +309,7 @@ func (a *Activities) writeDrainProgress(
 		}
 	}
 	next := m.DeepCopy()
-	if !capidrain.SetConditions(next, after) {
+	if !capidrain.CopyConditions(next, after) {
 		return m, nil
 	}
 	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
@@ -316,7 +319,7 @@ func (a *Activities) writeDrainProgress(
 // The node of a machine with a hold is not drained. An existing hold stays unchanged. If the machine is gone, the
 // activity fails with ObjectGone. The activity is idempotent.
 func (a *Activities) HoldClusterAPIDrain(ctx context.Context, in drain.HoldInput) (string, error) {
-	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
+	machines := a.Cache.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchAfterRead(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
 		m, err := kube.ReadLive(ctx, machines, "machine", in.Read.Ref)
 		if err != nil || m == nil {
@@ -340,7 +343,7 @@ type HookRelease struct {
 // ReleaseClusterAPIHook removes Millwright's hook from a machine, so that Cluster API continues the deletion of the
 // machine. If the machine is gone, the activity fails with ObjectGone. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) (string, error) {
-	machines := a.API.Client().Machines(in.Read.Ref.Namespace)
+	machines := a.Cache.Client().Machines(in.Read.Ref.Namespace)
 	return kube.PatchAfterRead(ctx, in.Read.Ref, machines, func() (*clusterv1.Machine, map[string]any, error) {
 		m, err := kube.ReadLive(ctx, machines, "machine", in.Read.Ref)
 		if err != nil || m == nil {
@@ -350,10 +353,10 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 	})
 }
 
-// removeHooks removes the hook from the machines of a set that was handed over, except from machines that are being
+// removeDrainHooks removes the hook from the machines of a set that was handed over, except from machines that are being
 // deleted.
-func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) error {
-	list, err := a.API.Client().Machines(s.Namespace).List(ctx, metav1.ListOptions{})
+func (a *Activities) removeDrainHooks(ctx context.Context, s *clusterv1.MachineSet) error {
+	list, err := a.Cache.Client().Machines(s.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
 	}
@@ -362,7 +365,7 @@ func (a *Activities) removeHooks(ctx context.Context, s *clusterv1.MachineSet) e
 		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
 			continue
 		}
-		_, err := kube.PatchObject(ctx, a.API.Client().Machines(s.Namespace), m, patch)
+		_, err := kube.PatchObject(ctx, a.Cache.Client().Machines(s.Namespace), m, patch)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
 		}

@@ -97,35 +97,35 @@ func TestDecideClusterAPIDrain(t *testing.T) {
 		want     drain.Decision // the test compares only Hook, Result, Why, Cordon and Hold
 	}{
 		"the node takes new pods": {machine(), []runtime.Object{newNode("m")}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrain, Cordon: true}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"the node is cordoned": {machine(), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)",
 		}},
 		"a timeout": {machine(func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrain}, Why: "evicts for 1m (nodeDrainTimeoutSeconds 1m), then deletes",
 		}},
-		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m"}},
+		"the node is gone": {machine(), nil, drain.Decision{ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m"}},
 		"the node belongs to another instance": {machine(), []runtime.Object{newNode("m", another)}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultDrained, Why: "there is no node node-m",
 		}},
 		"a person skips it": {machine(withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: test")), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test",
 		}},
 		"a person excludes it": {machine(withMachineAnnotation(clusterv1.ExcludeNodeDrainingAnnotation, "ann")), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultSkipped, Why: "annotation " + clusterv1.ExcludeNodeDrainingAnnotation + ": ann",
 		}},
 		"a person holds it": {machine(withMachineAnnotation(v1alpha1.AnnotationHold, "ann: lunch")), []runtime.Object{newNode("m", cordoned)}, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrain}, Why: "evicts for as long as it takes (nodeDrainTimeoutSeconds is not set)", Hold: "ann: lunch",
 		}},
 		"it has ended": {machine(withDrainRecord(v1alpha1.MachineDrain{Result: vocabulary.DrainResultForced})), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultForced, Why: "the drain has already ended",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookDrainEnded}, Result: vocabulary.DrainResultForced, Why: "the drain has already ended",
 		}},
 		"Cluster API has not come to it": {capitest.NewMachine("m", set, capitest.WithDrainHook, capitest.AsDeletingObject), nil, drain.Decision{
-			ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookAwait}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
+			ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookNotReached}, Why: "Cluster API has not come to the pre-drain hooks of the machine yet",
 		}},
-		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine is not being deleted"}},
-		"no hook":     {capitest.NewMachine("m", set, capitest.AsDeletingObject), nil, drain.Decision{ClusterAPI: drain.ClusterAPIHook{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine has no hook of Millwright"}},
+		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.Decision{ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine is not being deleted"}},
+		"no hook":     {capitest.NewMachine("m", set, capitest.AsDeletingObject), nil, drain.Decision{ClusterAPI: drain.ClusterAPIFacts{Step: decidedrain.HookNothing}, Result: drain.ResultCancelled, Why: "the machine has no hook of Millwright"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newDrainWorld(t, row.machine, row.workload...)
@@ -134,7 +134,7 @@ func TestDecideClusterAPIDrain(t *testing.T) {
 				t,
 				row.want,
 				drain.Decision{
-					ClusterAPI: drain.ClusterAPIHook{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon},
+					ClusterAPI: drain.ClusterAPIFacts{Step: d.ClusterAPI.Step, Cordon: d.ClusterAPI.Cordon},
 					Result:     d.Result,
 					Why:        d.Why,
 					Hold:       d.Hold,
@@ -234,7 +234,7 @@ func TestPodsOfSilentNodeAreKilledUnlessMostNodesAreSilent(t *testing.T) {
 	for name, row := range map[string]struct {
 		others metav1.ConditionStatus
 		means  decidedrain.RemovalMeans
-	}{"one node": {metav1.ConditionTrue, decidedrain.Kill}, "most nodes": {metav1.ConditionUnknown, decidedrain.Evict}} {
+	}{"one node": {metav1.ConditionTrue, decidedrain.MeansKill}, "most nodes": {metav1.ConditionUnknown, decidedrain.MeansEvict}} {
 		t.Run(name, func(t *testing.T) {
 			w, a := newWorld(t, append(others(row.others), m, newClone(capitest.NewInfrastructureTemplate(), "m"))...)
 			require.NoError(t, w.TargetClient.Tracker().Add(newNode("m", silent)))
@@ -293,7 +293,7 @@ func TestEvictClusterAPIPods(t *testing.T) {
 				m,
 			),
 			NodeName: "node-m",
-			Means:    decidedrain.Evict,
+			Means:    decidedrain.MeansEvict,
 			Until:    time.Now().Add(3 * time.Second),
 		})
 		require.NoError(t, err)
@@ -370,7 +370,7 @@ func TestReportClusterAPIDrain(t *testing.T) {
 
 	w, a = newWorld(t)
 	_, err = activitiestest.RunActivity[kube.ReportResult](w, a.ReportClusterAPIDrain, report)
-	failure, is := kube.FailureOfType(err, kube.TypeObjectGone)
+	failure, is := kube.FailureOfType(err, kube.FailureTypeObjectGone)
 	assert.True(t, is, failure)
 }
 
@@ -446,7 +446,7 @@ func TestReleaseClusterAPIHook(t *testing.T) {
 		a.ReleaseClusterAPIHook,
 		capi.HookRelease{Read: activitiestest.NewReadInput(capitest.NewMachine("m", capitest.NewSet("s", 1)))},
 	)
-	_, is := kube.FailureOfType(err, kube.TypeObjectGone)
+	_, is := kube.FailureOfType(err, kube.FailureTypeObjectGone)
 	assert.True(t, is)
 }
 

@@ -52,13 +52,13 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineB
 	}
 	to, err := capi.ReadLiveObject(
 		ctx,
-		a.API.Client().MachineSets(s.Namespace),
+		a.Cache.Client().MachineSets(s.Namespace),
 		s.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation],
 	)
 	if err != nil {
 		return nil, err
 	}
-	if capiset.NoMoveReason(s, to) != "" {
+	if capiset.MoveRejectionReason(s, to) != "" {
 		return nil, kube.ConflictError(in.Set)
 	}
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
@@ -67,7 +67,7 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineB
 			return "", err
 		}
 		owners := slices.DeleteFunc(m.OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.UID == s.UID })
-		return a.patchMetadata(ctx, in.Set, m, map[string]any{
+		return a.patchMachineMetadata(ctx, in.Set, m, map[string]any{
 			"ownerReferences": append(owners, *metav1.NewControllerRef(to, clusterv1.GroupVersion.WithKind("MachineSet"))),
 			"labels": map[string]any{
 				clusterv1.MachineDeploymentUniqueLabel: to.Labels[clusterv1.MachineDeploymentUniqueLabel],
@@ -80,9 +80,9 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineB
 	})
 }
 
-// patchMetadata patches a machine's metadata for an in-place update. patchMetadata returns the version of the machine;
+// patchMachineMetadata patches a machine's metadata for an in-place update. patchMachineMetadata returns the version of the machine;
 // empty if the machine is gone.
-func (a *Activities) patchMetadata(
+func (a *Activities) patchMachineMetadata(
 	ctx context.Context,
 	of kube.Ref,
 	m *clusterv1.Machine,
@@ -90,7 +90,7 @@ func (a *Activities) patchMetadata(
 ) (string, error) {
 	written, err := kube.PatchObject(
 		ctx,
-		inPlaceClient{a.API.Client().Machines(m.Namespace)},
+		inPlaceClient{a.Cache.Client().Machines(m.Namespace)},
 		m,
 		map[string]any{"metadata": metadata},
 	)
@@ -112,7 +112,7 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Machin
 	if err != nil {
 		return nil, err
 	}
-	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
+	related, err := a.Cache.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return nil, err
 	}
@@ -121,16 +121,16 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Machin
 	}
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
-		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.IsUpdateDue(m, s) {
+		if err != nil || m == nil || m.DeletionTimestamp != nil || !capiset.IsInPlaceUpdateDue(m, s) {
 			return "", err
 		}
-		return a.beginUpdate(ctx, s, related, m)
+		return a.beginInPlaceUpdate(ctx, s, related, m)
 	})
 }
 
-// beginUpdate writes the clones, then the machine, then the hook. The hook is last because Cluster API starts the
+// beginInPlaceUpdate writes the clones, then the machine, then the hook. The hook is last because Cluster API starts the
 // update when it sees the hook.
-func (a *Activities) beginUpdate(
+func (a *Activities) beginInPlaceUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,
 	related capi.RelatedObjects,
@@ -143,7 +143,7 @@ func (a *Activities) beginUpdate(
 			}
 		}
 	}
-	desired := capiset.DesiredMachine(a.API, s, m.Name, m)
+	desired := capiset.DesiredMachine(a.Cache, s, m.Name, m)
 	desired.Spec.Version, desired.Spec.FailureDomain = s.Spec.Template.Spec.Version, s.Spec.Template.Spec.FailureDomain
 	written, err := a.applyMachine(ctx, m, desired)
 	if err != nil {
@@ -153,7 +153,7 @@ func (a *Activities) beginUpdate(
 		capiset.ParseAnnotationList(written.Annotations[runtimev1.PendingHooksAnnotation]),
 		capiset.UpdateMachineHook,
 	)
-	version, err := a.patchMetadata(
+	version, err := a.patchMachineMetadata(
 		ctx,
 		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
 		written,
@@ -180,11 +180,11 @@ func (a *Activities) applyClone(
 	template capi.ProviderObject,
 	ref clusterv1.ContractVersionedObjectReference,
 ) error {
-	resource, err := a.API.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
+	resource, err := a.Cache.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
 	if err != nil {
 		return err
 	}
-	objects := a.API.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
+	objects := a.Cache.Client().ProviderObjects.Resource(resource).Namespace(s.Namespace)
 	o, err := objects.Get(ctx, ref.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(

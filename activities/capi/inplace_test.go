@@ -52,7 +52,7 @@ func TestMachinesMoveToAnotherSet(t *testing.T) {
 	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.MoveClusterAPIMachines,
-		newBatch(s, m, going, capitest.NewMachine("gone", s)),
+		newMachineBatch(s, m, going, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
@@ -70,11 +70,11 @@ func TestMachinesMoveToAnotherSet(t *testing.T) {
 	assert.Equal(t, going.OwnerReferences, w.ClusterAPIMachine("going").OwnerReferences)
 
 	w.ForgetRequests()
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, now))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newMachineBatch(s, now))
 	require.NoError(t, err)
-	assert.Empty(t, w.WriteRequests(), "it has moved")
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, m))
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	assert.Empty(t, w.MutatingRequests(), "it has moved")
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newMachineBatch(s, m))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }
 
 func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
@@ -85,15 +85,15 @@ func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
 		s := newMovingSet(0)
 		m := capitest.NewMachine("m", s)
 		w, acts := newWorld(t, s, to, m)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newBatch(s, m))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests(), name)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.MoveClusterAPIMachines, newMachineBatch(s, m))
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests(), name)
 	}
 }
 
-// setUpdateDue makes a machine wait for the start of its in-place update: the machine has moved to set s, and s has
+// withPendingInPlaceUpdate makes a machine wait for the start of its in-place update: the machine has moved to set s, and s has
 // acknowledged the move.
-func setUpdateDue(m *clusterv1.Machine) {
+func withPendingInPlaceUpdate(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)
 	m.Spec.Version = "v1.30.0"
@@ -117,7 +117,7 @@ func newUpdatingSet(change ...capitest.SetChange) *clusterv1.MachineSet {
 
 func TestInPlaceUpdateBegins(t *testing.T) {
 	s := newUpdatingSet()
-	m := capitest.NewMachine("m", s, setUpdateDue, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
+	m := capitest.NewMachine("m", s, withPendingInPlaceUpdate, func(m *clusterv1.Machine) { m.Spec.FailureDomain = "a" })
 	w, acts := newWorld(
 		t,
 		s,
@@ -125,7 +125,7 @@ func TestInPlaceUpdateBegins(t *testing.T) {
 		newClone(capitest.NewBootstrapTemplate(), "m", withMachineOwner(m)),
 		newClone(capitest.NewInfrastructureTemplate(), "m", withMachineOwner(m)),
 	)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newMachineBatch(s, m))
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("m")
 	assert.Equal(t, []string{"v1.31.2", "b"}, []string{now.Spec.Version, now.Spec.FailureDomain})
@@ -143,9 +143,9 @@ func TestInPlaceUpdateBegins(t *testing.T) {
 	assert.Equal(t, []string{"Normal SuccessfulStartInPlaceUpdate Machine starting in-place update"}, w.TakeNewEvents())
 
 	w.ForgetRequests()
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, now))
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newMachineBatch(s, now))
 	require.NoError(t, err)
-	assert.Empty(t, w.WriteRequests(), "it has begun")
+	assert.Empty(t, w.MutatingRequests(), "it has begun")
 }
 
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration
@@ -155,7 +155,7 @@ func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 	s.Annotations[clusterv1.AcknowledgedMoveAnnotation] = "m,n,bare"
 	var machines []*clusterv1.Machine
 	for _, name := range []string{"m", "n", "bare"} {
-		machines = append(machines, capitest.NewMachine(name, s, setUpdateDue))
+		machines = append(machines, capitest.NewMachine(name, s, withPendingInPlaceUpdate))
 	}
 	machines[2].Spec.Bootstrap = clusterv1.Bootstrap{DataSecretName: new("x")}
 	w, acts := newWorld(
@@ -172,8 +172,12 @@ func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 		newClone(capitest.NewInfrastructureTemplate(), "n"),
 		newClone(capitest.NewInfrastructureTemplate(), "bare"),
 	)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(s, machines...))
-	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	_, err := activitiestest.RunActivity[kube.MinVersions](
+		w,
+		acts.UpdateClusterAPIMachines,
+		newMachineBatch(s, machines...),
+	)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	require.ErrorContains(t, err, "ExampleMachine shop/m does not exist: its machine cannot be updated in place")
 	begun := list.Map(machines, func(m *clusterv1.Machine) bool {
 		return w.ClusterAPIMachine(m.Name).Annotations[runtimev1.PendingHooksAnnotation] != ""
@@ -182,11 +186,11 @@ func TestInPlaceUpdateNeedsAllClones(t *testing.T) {
 
 	missing := newUpdatingSet()
 	missing.Spec.Template.Spec.InfrastructureRef.Name = "other"
-	m := capitest.NewMachine("m", missing, setUpdateDue)
+	m := capitest.NewMachine("m", missing, withPendingInPlaceUpdate)
 	w, acts = newWorld(t, missing, m)
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newBatch(missing, m))
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.WriteRequests())
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newMachineBatch(missing, m))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+	assert.Empty(t, w.MutatingRequests())
 }
 
 // A decision names the machines to move, and the machines whose update is to start.

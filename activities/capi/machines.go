@@ -29,12 +29,12 @@ import (
 // machine, then two, then four in parallel, and stops after the first rejection. Existing machines and clones of the
 // set count as created, so the activity is idempotent. If a machine is rejected, its clones are deleted. A set that
 // changed since the decision causes a Conflict.
-func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creation) (set.WriteResult, error) {
+func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.MachineCreation) (set.WriteResult, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
 	if err != nil {
 		return set.WriteResult{}, err
 	}
-	related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
+	related, err := a.Cache.ReadRelatedObjectsForWrite(ctx, s)
 	if err != nil {
 		return set.WriteResult{}, err
 	}
@@ -43,10 +43,10 @@ func (a *Activities) CreateClusterAPIMachines(ctx context.Context, in set.Creati
 		return set.WriteResult{}, kube.ConflictError(in.Set) // a template or the Cluster was deleted since the decision
 	}
 	wanted := func() bool {
-		now, found := a.API.MachineSet(in.Set.Key())
+		now, found := a.Cache.MachineSet(in.Set.Key())
 		return !found || set.MayStillCreateMachines(now, s)
 	}
-	return set.CreateInBatches(
+	return set.CreateWithSlowStart(
 		ctx,
 		a.Kube,
 		s,
@@ -64,8 +64,8 @@ func (a *Activities) createMachine(
 	related capi.RelatedObjects,
 	name string,
 ) (string, error) {
-	m := capiset.DesiredMachine(a.API, s, name, nil)
-	machines := a.API.Client().Machines(s.Namespace)
+	m := capiset.DesiredMachine(a.Cache, s, name, nil)
+	machines := a.Cache.Client().Machines(s.Namespace)
 	var made []templateClone
 	fail := func(err error) (string, error) {
 		if kube.RefusalMessage(ctx, err) == "" {
@@ -74,7 +74,7 @@ func (a *Activities) createMachine(
 		if _, absent := machines.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(absent) {
 			return "", errors.Join(err, absent) // an attempt has created the machine, and the machine uses the clones
 		}
-		return "", errors.Join(err, a.deleteClones(ctx, s, made))
+		return "", errors.Join(err, a.deleteUnownedClones(ctx, s, made))
 	}
 	for _, template := range related.Templates {
 		c, err := a.createClone(ctx, s, template, name)
@@ -96,7 +96,7 @@ func (a *Activities) createMachine(
 	case apierrors.IsAlreadyExists(err):
 		written, err = machines.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(written, s) {
-			if err := a.deleteClones(ctx, s, made); err != nil {
+			if err := a.deleteUnownedClones(ctx, s, made); err != nil {
 				return "", err
 			}
 			// the machine was deleted, or another set owns the machine
@@ -113,12 +113,12 @@ func (a *Activities) createMachine(
 // Conflict; a machine that is gone counts as deleted. If a health check requested the replacement of a machine, the
 // machine's condition OwnerRemediated first reports the deletion.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.MachineBatch) (set.WriteResult, error) {
-	s, found := a.API.MachineSet(in.Set.Key())
-	machines := a.API.Client().Machines(in.Set.Namespace)
+	s, found := a.Cache.MachineSet(in.Set.Key())
+	machines := a.Cache.Client().Machines(in.Set.Namespace)
 	versions, err := kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		version := target.Version
-		if cached, found := a.API.Machine(in.Set.Namespace + "/" + target.Name); found &&
+		if cached, found := a.Cache.Machine(in.Set.Namespace + "/" + target.Name); found &&
 			meta.IsStatusConditionFalse(cached.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
 			remarked, err := a.writeOwnerRemediatedCondition(
 				ctx,
@@ -205,8 +205,8 @@ func (a *Activities) changeMachines(
 	change func(*clusterv1.Machine) bool,
 	reason, words string,
 ) (kube.MinVersions, error) {
-	s, found := a.API.MachineSet(in.Set.Key())
-	machines := a.API.Client().Machines(in.Set.Namespace)
+	s, found := a.Cache.MachineSet(in.Set.Key())
+	machines := a.Cache.Client().Machines(in.Set.Namespace)
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		m, err := a.readMachineAtVersion(ctx, in.Set, target)
@@ -238,7 +238,7 @@ func (a *Activities) readMachineAtVersion(
 	target scale.MachineTarget,
 ) (*clusterv1.Machine, error) {
 	ref := kube.Ref{Namespace: of.Namespace, Name: target.Name, UID: target.UID}
-	m, err := kube.ReadLive(ctx, a.API.Client().Machines(of.Namespace), "machine", ref)
+	m, err := kube.ReadLive(ctx, a.Cache.Client().Machines(of.Namespace), "machine", ref)
 	if err == nil && m != nil && m.ResourceVersion != target.Version {
 		return nil, kube.ConflictError(ref)
 	}
@@ -288,7 +288,7 @@ func (a *Activities) writeOwnerRemediatedCondition(
 }
 
 func (a *Activities) writeMachineStatus(ctx context.Context, of kube.Ref, m *clusterv1.Machine) (string, error) {
-	m, err := a.API.Client().Machines(of.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	m, err := a.Cache.Client().Machines(of.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}
@@ -319,7 +319,7 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineB
 		if err := a.syncClones(ctx, s, m); err != nil {
 			return "", err
 		}
-		applied, err := a.applyMachine(ctx, m, capiset.DesiredMachine(a.API, s, m.Name, m))
+		applied, err := a.applyMachine(ctx, m, capiset.DesiredMachine(a.Cache, s, m.Name, m))
 		if err != nil {
 			return "", err
 		}
@@ -330,7 +330,7 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineB
 // applyMachine writes the desired machine by server-side apply. The UID in desired prevents the re-creation of a
 // deleted machine.
 func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
-	machines := a.API.Client().Machines(m.Namespace)
+	machines := a.Cache.Client().Machines(m.Namespace)
 	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(
 		m,
@@ -388,7 +388,7 @@ func (a *Activities) syncDeletingMachine(
 	m.Spec.Deletion = want.Deletion
 	m.Spec.MinReadySeconds = want.MinReadySeconds
 	m.Spec.Taints = want.Taints
-	m, err := a.API.Client().Machines(s.Namespace).Update(ctx, m, metav1.UpdateOptions{})
+	m, err := a.Cache.Client().Machines(s.Namespace).Update(ctx, m, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", nil
 	}

@@ -22,7 +22,7 @@ import (
 
 func withoutFinalizers(m *clusterv1.Machine) { m.Finalizers = nil }
 
-func withVersion(v string) capitest.MachineChange {
+func withResourceVersion(v string) capitest.MachineChange {
 	return func(m *clusterv1.Machine) { m.ResourceVersion = v }
 }
 
@@ -47,7 +47,11 @@ func TestDeleteMachines(t *testing.T) {
 		s,
 	)
 	w, acts := newWorld(t, s, a, b, capitest.NewMachine("stays", s, withoutFinalizers))
-	written := activitiestest.RunActivityTwice[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b, gone))
+	written := activitiestest.RunActivityTwice[set.WriteResult](
+		w,
+		acts.DeleteClusterAPIMachines,
+		newMachineBatch(s, a, b, gone),
+	)
 	assert.Empty(t, written.Failure)
 	assert.True(t, written.Unseen, "the answer to a deletion has no version")
 	assert.Nil(t, w.ClusterAPIMachine("a"))
@@ -74,9 +78,9 @@ func TestAChangedMachineIsNotDeleted(t *testing.T) {
 		capitest.NewMachine("another", s),
 		capitest.NewMachine("same", s),
 	)
-	for _, row := range []set.MachineBatch{newBatch(s, capitest.NewMachine("changed", s, withVersion("899")), capitest.NewMachine("same", s)), newBatch(s, another)} {
+	for _, row := range []set.MachineBatch{newMachineBatch(s, capitest.NewMachine("changed", s, withResourceVersion("899")), capitest.NewMachine("same", s)), newMachineBatch(s, another)} {
 		_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, row)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	}
 	assert.Nil(t, w.ClusterAPIMachine("changed").DeletionTimestamp)
 	assert.Nil(t, w.ClusterAPIMachine("another").DeletionTimestamp, "it has the name of the one that was meant")
@@ -88,7 +92,7 @@ func TestRejectedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	a, b := capitest.NewMachine("a", s, withoutFinalizers), capitest.NewMachine("b", s, withoutFinalizers)
 	w, acts := newWorld(t, s, a, b)
 	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "delete", "machines", 1, forbiddenError(), nil)
-	written, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, a, b))
+	written, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newMachineBatch(s, a, b))
 	require.NoError(t, err)
 	assert.True(t, written.Failure.Deleting)
 	assert.Contains(t, written.Failure.Message, "forbidden")
@@ -102,14 +106,14 @@ func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	sick, fine := capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine), capitest.NewMachine("fine", s)
 	w, acts := newWorld(t, s, sick, fine)
-	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick, fine))
+	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newMachineBatch(s, sick, fine))
 	require.NoError(t, err)
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonAndMessage(w, "sick"))
 	assert.Equal(t, []string{"", ""}, remediationReasonAndMessage(w, "fine"), "a surplus machine")
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
-	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.WriteRequests())
+	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.MutatingRequests())
 }
 
 func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
@@ -124,7 +128,7 @@ func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 		apierrors.NewInternalError(assert.AnError),
 		nil,
 	)
-	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newBatch(s, sick))
+	_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, newMachineBatch(s, sick))
 	require.Error(t, err)
 	assert.Equal(t, []string{"MachineDeleting", "Machine is deleting"}, remediationReasonAndMessage(w, "sick"))
 	assert.Nil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
@@ -132,7 +136,7 @@ func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {
 	_, err = activitiestest.RunActivity[set.WriteResult](
 		w,
 		acts.DeleteClusterAPIMachines,
-		newBatch(s, w.ClusterAPIMachine("sick")),
+		newMachineBatch(s, w.ClusterAPIMachine("sick")),
 	)
 	require.NoError(t, err, "the next decision deletes it")
 	assert.NotNil(t, w.ClusterAPIMachine("sick").DeletionTimestamp)
@@ -151,7 +155,7 @@ func TestAdoptMachines(t *testing.T) {
 	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.AdoptClusterAPIMachines,
-		newBatch(s, free, owned, capitest.NewMachine("gone", s)),
+		newMachineBatch(s, free, owned, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	assert.Equal(
@@ -164,7 +168,7 @@ func TestAdoptMachines(t *testing.T) {
 	assert.Equal(t, []string{`Normal SuccessfulAdopt Adopted Machine "free": because`}, w.TakeNewEvents())
 
 	adopted := w.ClusterAPIMachine("free")
-	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, adopted))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newMachineBatch(s, adopted))
 	assert.Equal(t, adopted, w.ClusterAPIMachine("free"))
 }
 
@@ -175,7 +179,7 @@ func TestAnAdoptedMachineHasOneOwnerReference(t *testing.T) {
 	former := metav1.OwnerReference{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "MachineSet", Name: "s", UID: "uid-s"}
 	m := capitest.NewMachine("m", s, func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{former} })
 	w, acts := newWorld(t, s, m)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newMachineBatch(s, m))
 	require.NoError(t, err)
 	assert.Len(t, w.ClusterAPIMachine("m").OwnerReferences, 1)
 }
@@ -186,12 +190,12 @@ func TestUnsuitableSetAdoptsNoMachine(t *testing.T) {
 	for name, has := range map[string][]runtime.Object{
 		"a set that is being deleted":  {capitest.NewSet("s", 1, capitest.AsDeletingObject), free},
 		"a set that was handed over":   {capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) { s.Labels[clusterv1.WatchLabel] = "theirs" }), free},
-		"of a machine that is changed": {s, capitest.NewMachine("free", s, capitest.WithoutOwner, withVersion("901"))},
+		"of a machine that is changed": {s, capitest.NewMachine("free", s, capitest.WithoutOwner, withResourceVersion("901"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, acts := newWorld(t, has...)
-			_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newBatch(s, free))
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.AdoptClusterAPIMachines, newMachineBatch(s, free))
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.Empty(t, w.ClusterAPIMachine("free").OwnerReferences)
 		})
 	}
@@ -206,7 +210,7 @@ func TestReleaseMachines(t *testing.T) {
 		func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) },
 	)
 	w, acts := newWorld(t, s, mine)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newBatch(s, mine))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newMachineBatch(s, mine))
 	require.NoError(t, err)
 	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
 	assert.True(t, capi.IsReleasedBySet(w.ClusterAPIMachine("mine"), s))
@@ -214,11 +218,11 @@ func TestReleaseMachines(t *testing.T) {
 	activitiestest.RunActivityTwice[kube.MinVersions](
 		w,
 		acts.ReleaseClusterAPIMachines,
-		newBatch(s, w.ClusterAPIMachine("mine"), capitest.NewMachine("gone", s)),
+		newMachineBatch(s, w.ClusterAPIMachine("mine"), capitest.NewMachine("gone", s)),
 	)
 	assert.Empty(t, w.TakeNewEvents())
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newBatch(s, mine))
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newMachineBatch(s, mine))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }
 
 func TestUnmarkMachines(t *testing.T) {
@@ -233,17 +237,17 @@ func TestUnmarkMachines(t *testing.T) {
 	versions, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.UnmarkClusterAPIMachines,
-		newBatch(s, well, capitest.NewMachine("gone", s)),
+		newMachineBatch(s, well, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now := w.ClusterAPIMachine("well")
 	assert.Nil(t, meta.FindStatusCondition(now.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition))
 	assert.Len(t, now.Status.Conditions, len(well.Status.Conditions)-1, "the others stay")
 	assert.Equal(t, now.ResourceVersion, versions[capi.MachinesResource])
-	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, now))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newMachineBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("well"))
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newBatch(s, well))
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newMachineBatch(s, well))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }
 
 func TestPostponeRemediation(t *testing.T) {
@@ -278,7 +282,7 @@ func TestPostponeRemediation(t *testing.T) {
 	assert.Equal(t, now, w.ClusterAPIMachine("sick"))
 	in.Objects[0].Version = "899"
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.PostponeRemediation, in)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }
 
 // A machine that is being deleted gets only the fields that its deletion needs.
@@ -294,7 +298,7 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 	_, err := activitiestest.RunActivity[kube.MinVersions](
 		w,
 		acts.SyncClusterAPIMachines,
-		newBatch(s, old, capitest.NewMachine("gone", s)),
+		newMachineBatch(s, old, capitest.NewMachine("gone", s)),
 	)
 	require.NoError(t, err)
 	now, want := w.ClusterAPIMachine("old"), old.DeepCopy()
@@ -308,8 +312,8 @@ func TestSyncAMachineThatIsBeingDeleted(t *testing.T) {
 		[]any{now.Labels, now.Annotations, now.Finalizers, now.OwnerReferences},
 	)
 	assert.Empty(t, capiset.DriftText(w.ClusterAPICache, now, s))
-	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, now))
+	activitiestest.RunActivityTwice[kube.MinVersions](w, acts.SyncClusterAPIMachines, newMachineBatch(s, now))
 	assert.Equal(t, now, w.ClusterAPIMachine("old"))
-	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.SyncClusterAPIMachines, newBatch(s, old))
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.SyncClusterAPIMachines, newMachineBatch(s, old))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }

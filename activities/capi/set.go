@@ -25,15 +25,15 @@ const SetsResource = capi.SetsResource
 
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct {
-	Kube *kube.Kube
-	API  *capi.Cache
+	Kube  *kube.Kube
+	Cache *capi.Cache
 	// WorkloadClusters are the workload clusters whose nodes are drained.
 	WorkloadClusters *capidrain.WorkloadClusters
 }
 
 // handedOverDecision returns the pending work of a set that has lost Millwright's label.
 func handedOverDecision() attention.Decision {
-	return attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage}
+	return attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage}
 }
 
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
@@ -46,7 +46,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	switch {
 	case s == nil:
 		return set.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
-	case !a.API.IsReconciledByMillwright(s):
+	case !a.Cache.IsReconciledByMillwright(s):
 		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOverDecision()}, nil
 	}
 	var strays []set.ExtraObject
@@ -55,10 +55,10 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 			return set.Decision{}, err
 		}
 	}
-	observed := capiset.ScaleFacts(a.API, s, related, in.Time(), rand.Uint64())
-	observed.LastFailure = in.Failure
+	observed := capiset.ScaleFacts(a.Cache, s, related, in.DecisionTime(), rand.Uint64())
+	observed.LastWriteFailure = in.Failure
 	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
-	d := set.NewDecision(s, plan)
+	d := set.NewCommonDecision(s, plan)
 	d.Prepare = capiset.NeedsPreparation(s, related, plan.Facts)
 	d.Extra = extraWrites(s, related, plan, strays)
 	d.Seen = related.ResourceVersions()
@@ -81,7 +81,7 @@ func extraWrites(
 			&all,
 			"OwnTemplates",
 			"templates: owner reference to the Cluster, and its label",
-			unownedTemplates(related),
+			templatesWithoutClusterMetadata(related),
 		)
 		appendExtraWrites(
 			&all,
@@ -98,7 +98,7 @@ func appendExtraWrites(all *[]set.ExtraWrites, activity, why string, objects []s
 	if len(objects) > 0 {
 		*all = append(
 			*all,
-			set.ExtraWrites{Activity: activity, Why: why, Objects: objects[:min(len(objects), scale.MaxBatch)]},
+			set.ExtraWrites{Activity: activity, Why: why, Objects: objects[:min(len(objects), scale.MaxBatchSize)]},
 		)
 	}
 }
@@ -118,24 +118,24 @@ func (a *Activities) readSet(
 		return nil, capi.RelatedObjects{}, err
 	}
 	if !live {
-		s, found := a.API.MachineSet(in.Ref.Key())
+		s, found := a.Cache.MachineSet(in.Ref.Key())
 		switch {
 		case !found || string(s.UID) != in.Ref.UID:
 			return nil, capi.RelatedObjects{}, nil
-		case !a.API.IsReconciledByMillwright(s):
+		case !a.Cache.IsReconciledByMillwright(s):
 			return s, capi.RelatedObjects{}, nil
 		}
-		related, err := a.API.ReadRelatedObjectsForWrite(ctx, s)
+		related, err := a.Cache.ReadRelatedObjectsForWrite(ctx, s)
 		return s, related, err
 	}
-	s, err := kube.ReadLive(ctx, a.API.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
+	s, err := kube.ReadLive(ctx, a.Cache.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
-	case err != nil || s == nil || !a.API.IsReconciledByMillwright(s) && !capi.HasFinalizer(s):
+	case err != nil || s == nil || !a.Cache.IsReconciledByMillwright(s) && !capi.HasFinalizer(s):
 		return nil, capi.RelatedObjects{}, err
-	case !a.API.IsReconciledByMillwright(s):
+	case !a.Cache.IsReconciledByMillwright(s):
 		return s, capi.RelatedObjects{}, nil
 	}
-	related, err := a.API.ReadLiveRelatedObjects(ctx, s)
+	related, err := a.Cache.ReadLiveRelatedObjects(ctx, s)
 	return s, related, err
 }
 
@@ -146,8 +146,8 @@ func (a *Activities) readSetAtVersion(
 	ref kube.Ref,
 	version string,
 ) (*clusterv1.MachineSet, error) {
-	s, err := kube.ReadLiveAtVersion(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref, version)
-	if err == nil && !a.API.IsReconciledByMillwright(s) {
+	s, err := kube.ReadLiveAtVersion(ctx, a.Cache.Client().MachineSets(ref.Namespace), "machineset", ref, version)
+	if err == nil && !a.Cache.IsReconciledByMillwright(s) {
 		return nil, kube.ConflictError(ref)
 	}
 	return s, err
@@ -164,8 +164,8 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 	switch {
 	case s == nil:
 		return "", kube.ObjectGoneError(in.Ref)
-	case !a.API.IsReconciledByMillwright(s):
-		if err := a.removeHooks(ctx, s); err != nil {
+	case !a.Cache.IsReconciledByMillwright(s):
+		if err := a.removeDrainHooks(ctx, s); err != nil {
 			return "", err
 		}
 		return a.releaseSet(ctx, s)
@@ -189,7 +189,7 @@ func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (s
 	if theirs := capi.UpstreamConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
 		next := s.DeepCopy()
 		next.Status.Conditions, next.ManagedFields = theirs, nil
-		written, err := a.API.Client().MachineSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		written, err := a.Cache.Client().MachineSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
 		if err != nil {
 			return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 		}
@@ -212,7 +212,7 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	// an update with the cached managed fields would remove the field ownership of other managers
 	s.ManagedFields = nil
-	written, err := a.API.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+	written, err := a.Cache.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
 	if err != nil {
 		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 	}
@@ -224,14 +224,14 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 	_, after, err := kube.WriteStatus(
 		ctx,
 		in.ReadInput,
-		a.API.Client().MachineSets(in.Ref.Namespace),
+		a.Cache.Client().MachineSets(in.Ref.Namespace),
 		func(read kube.ReadInput) (before, after *clusterv1.MachineSet, err error) {
 			before, related, err := a.readSet(ctx, read)
-			if err != nil || before == nil || !a.API.IsReconciledByMillwright(before) {
+			if err != nil || before == nil || !a.Cache.IsReconciledByMillwright(before) {
 				return nil, nil, err
 			}
-			observed := capiset.ScaleFacts(a.API, before, related, read.Time(), 0)
-			observed.LastFailure = in.Failure
+			observed := capiset.ScaleFacts(a.Cache, before, related, read.DecisionTime(), 0)
+			observed.LastWriteFailure = in.Failure
 			plan := capiset.ExplainPlan(before, related, observed, scale.PlanSet(observed))
 			after = before.DeepCopy()
 			now := metav1.NewTime(observed.Now).Rfc3339Copy()

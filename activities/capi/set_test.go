@@ -49,7 +49,7 @@ func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) s
 	)
 	require.NoError(t, err)
 	for _, d := range []*set.Decision{&live, &cached} {
-		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, withoutTimes(d.Blocked.Message)
+		d.Blocked.Since, d.Blocked.Message = d.Blocked.At, replaceTimes(d.Blocked.Message)
 		if len(d.Scale.Create) > 0 {
 			d.Scale.Create = []string{"random"}
 		}
@@ -65,12 +65,12 @@ func decideSet(t *testing.T, w *activitiestest.World, s *clusterv1.MachineSet) s
 	return live
 }
 
-// withoutTimes replaces the times in a message, because two decisions may be made in different seconds.
-func withoutTimes(sentence string) string {
+// replaceTimes replaces the times in a message, because two decisions may be made in different seconds.
+func replaceTimes(sentence string) string {
 	return regexp.MustCompile(`\d\d:\d\d:\d\d UTC`).ReplaceAllString(sentence, "some time")
 }
 
-func namesOfExtraWrites(d set.Decision, activity string) (names []string) {
+func objectNamesOfExtraWrites(d set.Decision, activity string) (names []string) {
 	for _, e := range d.Extra {
 		if e.Activity == activity {
 			for _, o := range e.Objects {
@@ -104,18 +104,18 @@ func TestDecideWhichSetsMillwrightReconciles(t *testing.T) {
 			if row.gone {
 				assert.Equal(t, kube.ObjectGoneDecision, d.Pending)
 			}
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 }
 
-func TestADecisionContainsAllVersions(t *testing.T) {
+func TestADecisionContainsTheResourceVersionsItRead(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, _ := newWorld(
 		t,
 		s,
-		capitest.NewMachine("m", s, withVersion("950")),
-		capitest.NewMachine("free", s, capitest.WithoutOwner, withVersion("960")),
+		capitest.NewMachine("m", s, withResourceVersion("950")),
+		capitest.NewMachine("free", s, capitest.WithoutOwner, withResourceVersion("960")),
 	)
 	assert.Equal(t, kube.MinVersions{
 		"machinesets.cluster.x-k8s.io":                            "900",
@@ -166,7 +166,7 @@ func TestDecideTheExtraWrites(t *testing.T) {
 			d := decideSet(t, w, s)
 			var names []string
 			for _, activity := range []string{"OwnTemplates", "PostponeRemediation", "CollectClones"} {
-				names = append(names, namesOfExtraWrites(d, activity)...)
+				names = append(names, objectNamesOfExtraWrites(d, activity)...)
 			}
 			assert.Equal(t, row.want, names)
 			for _, e := range d.Extra {
@@ -215,7 +215,7 @@ func TestUnusedClonesAreFound(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, s, m, row.clone)
 			d := decideSet(t, w, s)
-			assert.Equal(t, row.stray, len(namesOfExtraWrites(d, "CollectClones")) == 1)
+			assert.Equal(t, row.stray, len(objectNamesOfExtraWrites(d, "CollectClones")) == 1)
 			if !row.stray {
 				return
 			}
@@ -235,7 +235,7 @@ func TestUnusedClonesAreFound(t *testing.T) {
 }
 
 // A clone that changed since the decision may belong to a machine by now.
-func TestAChangedCloneStays(t *testing.T) {
+func TestAChangedCloneIsNotDeleted(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	o := newClone(capitest.NewInfrastructureTemplate(), "x")
 	w, acts := newWorld(t, s, o)
@@ -251,7 +251,7 @@ func TestAChangedCloneStays(t *testing.T) {
 				acts.CollectClones,
 				set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: []set.ExtraObject{changed}},
 			)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.NotNil(t, infrastructureCloneOf(w, "x"))
 		})
 	}
@@ -274,7 +274,7 @@ func TestAMachineWithoutAControllerUsesItsClones(t *testing.T) {
 		newClone(capitest.NewInfrastructureTemplate(), "x"),
 		newClone(capitest.NewBootstrapTemplate(), "x"),
 	)
-	assert.Empty(t, namesOfExtraWrites(decideSet(t, w, s), "CollectClones"))
+	assert.Empty(t, objectNamesOfExtraWrites(decideSet(t, w, s), "CollectClones"))
 }
 
 func TestOwnTemplates(t *testing.T) {
@@ -294,7 +294,7 @@ func TestOwnTemplates(t *testing.T) {
 		capitest.NewControlPlane(),
 	)
 	d := decideSet(t, w, s)
-	require.Equal(t, []string{"join", "small"}, namesOfExtraWrites(d, "OwnTemplates"))
+	require.Equal(t, []string{"join", "small"}, objectNamesOfExtraWrites(d, "OwnTemplates"))
 	in := set.ExtraWritesInput{Set: activitiestest.NewRef(s), Objects: d.Extra[0].Objects}
 	versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
 	require.NoError(t, err)
@@ -310,7 +310,7 @@ func TestOwnTemplates(t *testing.T) {
 	w.AwaitCaches()
 	assert.Empty(t, decideSet(t, w, s).Extra)
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, newActivities(w).OwnTemplates, in)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 
 	for i := range in.Objects {
 		in.Objects[i].Version = w.ProviderObject(map[string]*unstructured.Unstructured{"join": capitest.NewBootstrapTemplate(), "small": shared}[in.Objects[i].Name], in.Objects[i].Name).
@@ -382,7 +382,7 @@ func ownerReferencesOfChangedSet(change capitest.SetChange) []metav1.OwnerRefere
 	return capitest.NewSet("s", 1, change).OwnerReferences
 }
 
-func TestWhichSetsMustBePrepared(t *testing.T) {
+func TestDecideWhichSetsMustBePrepared(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.SetChange
@@ -442,7 +442,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		require.NoError(t, err)
 		assert.Nil(t, w.ClusterAPISet("s"))
 		_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run("another writer was faster", func(t *testing.T) {
 		s := capitest.NewSet("s", 0, capitest.AsDeletingObject)
@@ -456,7 +456,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 			nil,
 		)
 		_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Contains(t, w.ClusterAPISet("s").Finalizers, capi.Finalizer)
 	})
 }
@@ -479,12 +479,12 @@ func TestReportASet(t *testing.T) {
 	)
 	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
 	assert.Equal(t, s.Spec, now.Spec)
-	assert.Equal(t, []string{"update machinesets/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update machinesets/status"}, w.MutatingRequests())
 	assert.False(t, decideSet(t, w, s).Report, "it is written once")
 }
 
 // The API server's refusal stays in the set's status until the next batch succeeds.
-func TestReportAFailure(t *testing.T) {
+func TestReportedFailureStaysUntilABatchSucceeds(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	w, acts := newWorld(t, s)
 	in := newReport(s)
@@ -523,8 +523,8 @@ func TestASetOfAnotherControllerIsNotReported(t *testing.T) {
 			in := newReport(capitest.NewSet("s", 1))
 			in.Live = live
 			_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, in)
-			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-			assert.Empty(t, w.WriteRequests(), name)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
+			assert.Empty(t, w.MutatingRequests(), name)
 		}
 	}
 }
@@ -538,10 +538,10 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 	in := activitiestest.NewClusterAPISetInput(s, false)
 	in.Versions = kube.MinVersions{"examplemachinetemplates.infrastructure.cluster.x-k8s.io": "99999"}
 	_, err := activitiestest.RunLocalActivity[set.Decision](w, acts.DecideClusterAPISet, in)
-	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
 	in.Versions = kube.MinVersions{cache.Resource("machines.cluster.x-k8s.io"): "99999"}
 	_, err = activitiestest.RunLocalActivity[set.Decision](w, acts.DecideClusterAPISet, in)
-	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
 }
 
 // The caches keep only Millwright's managed fields. The API server takes the managed fields in a request as the

@@ -45,7 +45,7 @@ func TestCreationConflictsWithObjectsOfAnotherSet(t *testing.T) {
 				a.CreateClusterAPIMachines,
 				activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 			)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.Equal(t, before, w.Snapshot())
 		})
 	}
@@ -72,7 +72,7 @@ func TestOwnTemplatesConflictsIfClusterIsDeleted(t *testing.T) {
 			},
 		}},
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 }
 
 // If another controller also reconciles a set, the set, its machines and its clones are not written.
@@ -98,7 +98,7 @@ func TestAContestedSetHasNoExtraWrites(t *testing.T) {
 }
 
 // A clone kind that is not installed is reported like a missing template.
-func TestMissingKindOfClonesIsReported(t *testing.T) {
+func TestMissingCloneKindIsReported(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	kind := newClone(capitest.NewInfrastructureTemplate(), "x").GroupVersionKind()
 	w := activitiestest.NewClusterAPIWorld(
@@ -109,7 +109,7 @@ func TestMissingKindOfClonesIsReported(t *testing.T) {
 		capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
 		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 		capitest.NewControlPlane(),
-		capitest.NewDefinition(kind, nil),
+		capitest.NewCustomResourceDefinition(kind, nil),
 	)
 	written, err := activitiestest.RunActivity[set.WriteResult](
 		w,

@@ -36,7 +36,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 }
 
 func newActivities(w *activitiestest.World) *capi.Activities {
-	return &capi.Activities{Kube: w.Kube, API: w.ClusterAPICache, WorkloadClusters: w.WorkloadClusters}
+	return &capi.Activities{Kube: w.Kube, Cache: w.ClusterAPICache, WorkloadClusters: w.WorkloadClusters}
 }
 
 // bootstrapCloneOf and infrastructureCloneOf return a machine's clones of the templates: each clone has the machine's
@@ -96,7 +96,7 @@ func forbiddenError() error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "anything"}, "x", nil)
 }
 
-func newBatch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.MachineBatch {
+func newMachineBatch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) set.MachineBatch {
 	b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		b.Machines = append(

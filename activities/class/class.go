@@ -27,8 +27,8 @@ type Activities struct{ Kube *kube.Kube }
 
 // Keys of MachineClasses and Secrets in the resource versions that activities return.
 const (
-	ClassesResource = cache.Classes
-	SecretsResource = cache.Secrets
+	ClassesResource = cache.ClassesResource
+	SecretsResource = cache.SecretsResource
 )
 
 // Decision says what a MachineClass needs next.
@@ -54,7 +54,7 @@ type SecretTarget struct {
 }
 
 // DecideClass reads a class with the classes, machines and Secrets of its namespace, and returns which finalizers are
-// missing or must be removed. DecideClass names at most scale.MaxBatch Secrets in each of the lists Guard and Unguard.
+// missing or must be removed. DecideClass names at most scale.MaxBatchSize Secrets in each of the lists Guard and Unguard.
 func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decision, error) {
 	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {
@@ -73,7 +73,7 @@ func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decisi
 		Release: isClassReleasable(facts) && facts.Deleting && facts.HasFinalizer,
 		Seen:    neighbours.ResourceVersions(),
 	}
-	if need.Need == attention.NeedServing {
+	if need.Need == attention.NeedServingReport {
 		d.Serving = &ServingState{Provider: class.ProviderName(), Unserved: facts.Unserved}
 		if facts.Unserved {
 			d.Serving.Served = a.servedProviders(ctx, neighbours.Classes)
@@ -114,7 +114,7 @@ func (a *Activities) checkPollers(ctx context.Context, class *v1alpha1.MachineCl
 func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.MachineClass) (served []string) {
 	for _, class := range classes {
 		name := class.ProviderName()
-		if slices.Contains(served, name) || len(served) == maxServedProviders {
+		if slices.Contains(served, name) || len(served) == maxNamedProviders {
 			continue
 		}
 		if asked, unserved := a.checkPollers(ctx, class); asked && !unserved {
@@ -125,9 +125,9 @@ func (a *Activities) servedProviders(ctx context.Context, classes []*v1alpha1.Ma
 	return served
 }
 
-// maxServedProviders is the largest number of providers that the message of a class names. Source: an installation has
+// maxNamedProviders is the largest number of providers that the message of a class names. Source: an installation has
 // one to three providers.
-const maxServedProviders = 5
+const maxNamedProviders = 5
 
 // ReportServing writes the condition Served of a class. The result is the resource version of the class. The activity
 // is idempotent.
@@ -141,7 +141,7 @@ func (a *Activities) ReportServing(ctx context.Context, in ServingState) (string
 		LastTransitionTime: metav1.NewTime(in.TimeToRecord(ctx)).Rfc3339Copy(),
 	}
 	if in.Unserved {
-		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedNoWorker
+		condition.Status, condition.Reason = metav1.ConditionFalse, vocabulary.BlockedByMissingWorker
 		condition.Message = fmt.Sprintf(
 			"no worker serves provider %s: %sstart one with --queues=provider-%[1]s",
 			in.Provider,
@@ -176,8 +176,8 @@ func isClassReleasable(f attention.ClassFacts) bool {
 	return f.MachineCount == 0 && f.UnusedSecretCount == 0
 }
 
-// firstBatch returns at most scale.MaxBatch items.
-func firstBatch[T any](all []T) []T { return all[:min(len(all), scale.MaxBatch)] }
+// firstBatch returns at most scale.MaxBatchSize items.
+func firstBatch[T any](all []T) []T { return all[:min(len(all), scale.MaxBatchSize)] }
 
 func newSecretTarget(s *metav1.PartialObjectMetadata, finalizers []string) SecretTarget {
 	return SecretTarget{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, Finalizers: finalizers}
@@ -196,9 +196,9 @@ func (a *Activities) readClass(
 	if err != nil {
 		return nil, observeclass.NamespaceObjects{}, err
 	}
-	neighbours := observeclass.ReadNamespace(a.Kube.Cluster, in.Ref.Namespace)
+	neighbours := observeclass.ReadNamespaceObjects(a.Kube.Cluster, in.Ref.Namespace)
 	if live {
-		if neighbours, err = observeclass.ReadLiveNamespace(ctx, a.Kube.Cluster, in.Ref.Namespace); err != nil {
+		if neighbours, err = observeclass.ReadLiveNamespaceObjects(ctx, a.Kube.Cluster, in.Ref.Namespace); err != nil {
 			return nil, neighbours, err
 		}
 	}
@@ -234,7 +234,7 @@ type SecretChanges struct {
 // Secrets are written. The activity is idempotent. The result contains the resource versions of the Secrets.
 func (a *Activities) FinalizeSecrets(ctx context.Context, in SecretChanges) (kube.MinVersions, error) {
 	secrets := a.Kube.Cluster.SecretMetadataClient(in.Class.Namespace)
-	return kube.WriteInParallel(cache.Secrets, len(in.Secrets), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.SecretsResource, len(in.Secrets), func(i int) (string, error) {
 		s := in.Secrets[i]
 		seen := &metav1.ObjectMeta{Name: s.Name, UID: types.UID(s.UID), ResourceVersion: s.Version}
 		written, err := kube.PatchObject(

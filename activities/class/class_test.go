@@ -26,7 +26,7 @@ func decideClass(w *activitiestest.World, in kube.ReadInput) class.Decision {
 }
 
 // seenVersions are the resource versions that a decision about class small and a Secret has read.
-var seenVersions = kube.MinVersions{cache.Classes: "900", cache.Secrets: "900"}
+var seenVersions = kube.MinVersions{cache.ClassesResource: "900", cache.SecretsResource: "900"}
 
 func TestDecideClass(t *testing.T) {
 	t.Parallel()
@@ -49,7 +49,7 @@ func TestDecideClass(t *testing.T) {
 			Need: attention.NeedFinalizers, Why: "1 Secret to guard", Guard: []class.SecretTarget{activitiestest.NewSecretTarget("new", ours)}, Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("old", activitiestest.BackupFinalizer)}, Seen: seenVersions,
 		}},
 		"it is being deleted while its machine is terminating": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours), activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])}, class.Decision{
-			Need: attention.NeedDeletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.Classes: "900", cache.Secrets: "900", cache.Machines: "900"},
+			Need: attention.NeedDeletion, Why: "deletion was asked for; 1 machine refers to it", Seen: kube.MinVersions{cache.ClassesResource: "900", cache.SecretsResource: "900", cache.MachinesResource: "900"},
 		}},
 		"it is being deleted: first its Secret is released": {activitiestest.NewClass(activitiestest.WithSecretRefs("a"), goes), []runtime.Object{activitiestest.NewSecretMetadata("a", ours)}, class.Decision{
 			Need: attention.NeedDeletion, Why: "deletion was asked for; no machine refers to it", Unguard: []class.SecretTarget{activitiestest.NewSecretTarget("a")}, Seen: seenVersions,
@@ -82,11 +82,11 @@ func TestDecideClassThatIsGone(t *testing.T) {
 func TestDecideClassLimitsNumberOfSecrets(t *testing.T) {
 	t.Parallel()
 	objects := []runtime.Object{activitiestest.NewClass()}
-	for i := range scale.MaxBatch + 10 {
+	for i := range scale.MaxBatchSize + 10 {
 		objects = append(objects, activitiestest.NewSecretMetadata(fmt.Sprintf("secret-%03d", i), v1alpha1.FinalizerSecret))
 	}
 	d := decideClass(activitiestest.NewWorld(t, objects...), activitiestest.NewReadInput(activitiestest.NewClass()))
-	require.Len(t, d.Unguard, scale.MaxBatch)
+	require.Len(t, d.Unguard, scale.MaxBatchSize)
 	assert.Equal(t, "secret-000", d.Unguard[0].Name)
 	assert.Equal(t, "60 Secrets to release: no class needs them", d.Why)
 }
@@ -139,7 +139,7 @@ func TestDecideClassReadsLive(t *testing.T) {
 	d := decideClassOnce(w, activitiestest.NewLiveReadInput(small))
 	assert.False(t, d.Release)
 	assert.Equal(t, "deletion was asked for; 1 machine refers to it", d.Why)
-	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.Machines])
+	assert.Equal(t, w.Machine("m").ResourceVersion, d.Seen[cache.MachinesResource])
 }
 
 func decideClassOnce(w *activitiestest.World, in kube.ReadInput) class.Decision {
@@ -180,7 +180,7 @@ func TestFinalizeClass(t *testing.T) {
 			newActivities(w.Kube).FinalizeClass,
 			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("and while its Secret is held", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -193,7 +193,7 @@ func TestFinalizeClass(t *testing.T) {
 			newActivities(w.Kube).FinalizeClass,
 			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("takes it off when neither is left", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -223,17 +223,17 @@ func TestFinalizeClass(t *testing.T) {
 			newActivities(w.Kube).FinalizeClass,
 			activitiestest.NewLiveReadInput(activitiestest.NewClass()),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewClass(activitiestest.WithoutFinalizers[*v1alpha1.MachineClass]))
 		w.HoldEvents()
-		w.EditObject(cache.Classes, "small", activitiestest.NewAnnotationPatch("note", "new"))
+		w.EditObject(cache.ClassesResource, "small", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeClass,
 			activitiestest.NewReadInput(activitiestest.NewClass()),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 }

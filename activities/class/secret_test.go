@@ -42,7 +42,7 @@ func TestFinalizeSecrets(t *testing.T) {
 			),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, kube.MinVersions{cache.Secrets: "1002"}, versions, "the version to wait for")
+		assert.Equal(t, kube.MinVersions{cache.SecretsResource: "1002"}, versions, "the version to wait for")
 		assert.Equal(t, []string{activitiestest.BackupFinalizer, ours}, w.SecretMetadata("a").Finalizers)
 		assert.Empty(t, w.SecretMetadata("b").Finalizers)
 		assert.Equal(t, []string{ours}, w.SecretMetadata("c").Finalizers)
@@ -86,7 +86,7 @@ func TestFinalizeSecrets(t *testing.T) {
 			newActivities(w.Kube).FinalizeSecrets,
 			newSecretChanges(activitiestest.NewSecretTarget("a", ours)),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("one that is gone needs nothing", func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestFinalizeSecrets(t *testing.T) {
 			newActivities(w.Kube).FinalizeSecrets,
 			newSecretChanges(stale, replaced, activitiestest.NewSecretTarget("c", ours)),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Empty(t, w.SecretMetadata("a").Finalizers)
 		assert.Empty(t, w.SecretMetadata("b").Finalizers)
 		assert.Equal(t, []string{ours}, w.SecretMetadata("c").Finalizers)
@@ -133,9 +133,9 @@ func TestErrorsAboutASecretRevealNoData(t *testing.T) {
 		retryable bool
 		message   string
 	}{
-		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.SecretMarker)), kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
+		"refused": {apierrors.NewForbidden(gr, "a", errors.New(activitiestest.SecretMarker)), kube.FailureTypeRefused, false, "change finalizers of Secret shop/a: the API server answered 403 Forbidden"},
 		"away":    {apierrors.NewServiceUnavailable(activitiestest.SecretMarker), "", true, "change finalizers of Secret shop/a: the API server answered 503 ServiceUnavailable"},
-		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.SecretMarker}}, kube.TypeRefused, false, "change finalizers of Secret shop/a: the API server answered 418 "},
+		"odd":     {&apierrors.StatusError{ErrStatus: metav1.Status{Code: 418, Message: activitiestest.SecretMarker}}, kube.FailureTypeRefused, false, "change finalizers of Secret shop/a: the API server answered 418 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, activitiestest.NewSecretMetadata("a"))

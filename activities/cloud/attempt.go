@@ -37,10 +37,10 @@ func lastCreateDeadline(ctx context.Context, info activity.Info) time.Time {
 	return time.Now().Add(last.CreatesUntil.Sub(info.StartedTime))
 }
 
-// isFirstAttempt reports whether no earlier attempt of the activity can have called the cloud. If an operator resets
-// the activity, or pauses and unpauses it, the attempt number starts at 1 again. isFirstAttempt detects a reset by
+// isFirstCloudCall reports whether no earlier attempt of the activity can have called the cloud. If an operator resets
+// the activity, or pauses and unpauses it, the attempt number starts at 1 again. isFirstCloudCall detects a reset by
 // heartbeat details, or by a start long after the activity was scheduled. The scheduled time and the start time are of
 // the server's clock.
-func isFirstAttempt(info activity.Info, hasDetails bool) bool {
+func isFirstCloudCall(info activity.Info, hasDetails bool) bool {
 	return info.Attempt == 1 && !hasDetails && info.StartedTime.Sub(info.ScheduledTime) < kube.MaxFirstCallDelay
 }

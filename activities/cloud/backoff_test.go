@@ -12,14 +12,14 @@ import (
 	"millwright/provider"
 )
 
-// assertAboutEqual asserts that a wait equals the expected wait, up to jitter.
-func assertAboutEqual(t *testing.T, want, got time.Duration, why ...any) {
+// assertEqualUpToJitter asserts that a wait equals the expected wait, up to jitter.
+func assertEqualUpToJitter(t *testing.T, want, got time.Duration, why ...any) {
 	t.Helper()
 	assert.GreaterOrEqual(t, got, want*8/10, why...)
 	assert.LessOrEqual(t, got, want*12/10+time.Second, why...) // the test workflow's clock has a resolution of 1 s
 }
 
-func TestBackOffPerReaction(t *testing.T) {
+func TestBackOffDependsOnReaction(t *testing.T) {
 	t.Parallel()
 	const most = 1 << 30 // a very large number of failures in a row
 	for name, row := range map[string]struct {
@@ -96,7 +96,7 @@ func TestBackOffAfterResourceExhausted(t *testing.T) {
 			answer, took, err := o.RunActivityWithRetries(o.CreateInstance, in)
 			require.NoError(t, err)
 			assert.Equal(t, firstInstanceAnswer(), answer)
-			assertAboutEqual(t, row.want, took)
+			assertEqualUpToJitter(t, row.want, took)
 		})
 	}
 }

@@ -32,7 +32,7 @@ func newBootstrapWorld(
 ) (*activitiestest.CloudWorld, cloud.InstanceCall) {
 	t.Helper()
 	o := activitiestest.NewCloudWorld(t, activitiestest.NewClassWithSecrets("a", ""), activitiestest.NewSecret("a", data))
-	o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset(tokens...))
+	o.TargetClient = cloud.SingleTargetClientFunc(kubefake.NewClientset(tokens...))
 	in := activitiestest.DefaultInstanceCall
 	in.Token = newTokenRef()
 	return o, in
@@ -88,7 +88,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 			activitiestest.NewSecret("b", map[string]string{"region": "eu"}),
 		)
 		target := kubefake.NewClientset()
-		o.TargetClient = cloud.SameTargetClient(target)
+		o.TargetClient = cloud.SingleTargetClientFunc(target)
 		in := activitiestest.DefaultInstanceCall
 		in.Token = newTokenRef() // an earlier version of the class needed the token; the call does not read the token
 		_, err := o.RunActivity(o.CreateInstance, in)
@@ -109,7 +109,7 @@ func TestAnInstanceIsStartedWithItsUserData(t *testing.T) {
 	})
 	t.Run("a token that stays away is backed off from", func(t *testing.T) {
 		o, in := newBootstrapWorld(t, map[string]string{"userData": userDataTemplate})
-		o.TargetClient = cloud.SameTargetClient(kubefake.NewClientset())
+		o.TargetClient = cloud.SingleTargetClientFunc(kubefake.NewClientset())
 		in.Known = &kube.Problem{Reason: kube.ReasonTokenGone, Message: "it is gone", React: kube.ReactionRetry, Failures: 1}
 		_, took, err := o.RunActivityWithRetries(o.CreateInstance, in)
 		require.Error(t, err)

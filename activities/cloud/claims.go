@@ -13,7 +13,7 @@ import (
 	"millwright/observe/cache"
 )
 
-var errListAborted = errors.New("the list of all Machines broke off")
+var errMachineListAborted = errors.New("the list of all Machines broke off")
 
 // sharedClaimReader lists the claims of the Machines of all namespaces. Concurrent calls share one List request, which
 // starts only after all these calls have begun. So a thousand creations list all Machines a few times, not a thousand
@@ -97,7 +97,7 @@ func (c *sharedClaimReader) listMachines(
 		return false
 	}
 	defer close(l.done)
-	l.err = errListAborted // err stays set if the code below panics
+	l.err = errMachineListAborted // err stays set if the code below panics
 	l.err = cache.VisitMachines(ctx, client, metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		l.machines = append(l.machines, cache.ClaimOfMachine(m))
 	})

@@ -19,8 +19,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// newSlowMachinesServer returns an API server that takes a second for each list of Machines, and counts the lists.
-func newSlowMachinesServer(t *testing.T, names ...string) (client *fake.Clientset, lists *atomic.Int32) {
+// newSlowListServer returns an API server that takes a second for each list of Machines, and counts the lists.
+func newSlowListServer(t *testing.T, names ...string) (client *fake.Clientset, lists *atomic.Int32) {
 	t.Helper()
 	client, lists = fake.NewSimpleClientset(), &atomic.Int32{}
 	for _, name := range names {
@@ -45,9 +45,9 @@ func addMachine(t *testing.T, client *fake.Clientset, name string) {
 }
 
 // Calls share a list, and no call gets a list that began before the call.
-func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
+func TestCallsShareAMachineListThatBeginsAfterThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, lists := newSlowMachinesServer(t, "first")
+		client, lists := newSlowListServer(t, "first")
 		var c sharedClaimReader
 		var work sync.WaitGroup
 		reads := func(want int) {
@@ -73,9 +73,9 @@ func TestCallsShareAListThatBeginsAfterThem(t *testing.T) {
 }
 
 // If the API server refuses a list, all calls that share the list get the error.
-func TestRefusedListReturnsErrorToAllCalls(t *testing.T) {
+func TestRefusedMachineListReturnsErrorToAllCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, lists := newSlowMachinesServer(t, "first")
+		client, lists := newSlowListServer(t, "first")
 		client.PrependReactor("list", "machines", func(kubetesting.Action) (bool, runtime.Object, error) {
 			lists.Add(1)
 			time.Sleep(time.Second)
@@ -96,9 +96,9 @@ func TestRefusedListReturnsErrorToAllCalls(t *testing.T) {
 }
 
 // If the call that makes a list is cancelled, another call makes the list again.
-func TestCancelledListIsMadeAgain(t *testing.T) {
+func TestCancelledMachineListIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client, _ := newSlowMachinesServer(t, "first")
+		client, _ := newSlowListServer(t, "first")
 		var c sharedClaimReader
 		var work sync.WaitGroup
 		work.Go(func() { _, _ = c.readClaims(t.Context(), client) }) // the calls below share the next list

@@ -35,7 +35,7 @@ func TestReactionOfEachMethodToEachCode(t *testing.T) {
 				deleting := row.method == provider.MethodInstanceStatus && name != "InstanceStatus"
 				switch {
 				case deleting && (code == provider.NotInitialized || code == provider.OutOfRange):
-					activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+					activitiestest.AssertFailure(t, err, kube.FailureTypeTerminating, true)
 					return
 				case code == row.done, deleting && code == provider.Unimplemented:
 					require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestInstanceIsGoneOnlyIfCloudIsSure(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 
-		require.True(t, o.Cloud.VanishInstance("uid-m"))
+		require.True(t, o.Cloud.RemoveInstances("uid-m"))
 		answer, err = o.RunActivity(o.InstanceStatus, activitiestest.DefaultInstanceCall)
 		require.NoError(t, err)
 		assert.True(t, answer.Gone)

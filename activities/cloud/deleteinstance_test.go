@@ -49,7 +49,7 @@ func TestDeleteInstance(t *testing.T) {
 			require.NoError(t, err)
 			o.Cloud.HoldDeletions()
 			_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
-			activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeTerminating, true)
 			_, took, err := o.RunActivityWithRetries(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 			require.Error(t, err)
 			assert.InDelta(t, 1.25, took.Seconds(), 0.25, "five pauses of 0.25 s, give or take a fifth")

@@ -8,8 +8,8 @@ import (
 	"millwright/provider"
 )
 
-// IsFirstAttempt is isFirstAttempt, for tests.
-var IsFirstAttempt = isFirstAttempt
+// IsFirstCloudCall is isFirstCloudCall, for tests.
+var IsFirstCloudCall = isFirstCloudCall
 
 // RenderUserData is renderUserData, for tests.
 var RenderUserData = renderUserData

@@ -16,7 +16,7 @@ import (
 	"millwright/provider"
 )
 
-func TestWhichAttemptsCountAsFirst(t *testing.T) {
+func TestIsFirstCloudCall(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC) // by the server's clock; workers' clocks do not matter
 	for name, row := range map[string]struct {
@@ -33,7 +33,7 @@ func TestWhichAttemptsCountAsFirst(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			info := activity.Info{Attempt: row.attempt, ScheduledTime: at, StartedTime: at.Add(row.started)}
-			assert.Equal(t, row.want, cloud.IsFirstAttempt(info, row.hasDetails))
+			assert.Equal(t, row.want, cloud.IsFirstCloudCall(info, row.hasDetails))
 		})
 	}
 }

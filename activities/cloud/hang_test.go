@@ -28,7 +28,7 @@ func TestHangingProviderCallEndsAtItsDeadline(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
-				o.Cloud.HangCalls(row.method)
+				o.Cloud.BlockCalls(row.method)
 				took, err := o.RunActivityWithTimeout(row.step(o), 10*time.Minute)
 				require.Error(t, err, "a deadline is no answer of the cloud's that people should see")
 				assert.Equal(t, 10*time.Minute, took)
@@ -38,14 +38,14 @@ func TestHangingProviderCallEndsAtItsDeadline(t *testing.T) {
 	t.Run("is asked again afterwards", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
-			release := o.Cloud.HangCalls(provider.MethodCreateInstance)
+			release := o.Cloud.BlockCalls(provider.MethodCreateInstance)
 			_, err := o.RunActivityWithTimeout(o.CreateInstance, time.Minute)
 			require.Error(t, err)
 			release()
 			answer, err := o.RunActivity(o.CreateInstance, activitiestest.DefaultInstanceCall)
 			require.NoError(t, err)
 			assert.Equal(t, firstInstanceAnswer(), answer)
-			assert.Equal(t, 1, o.Cloud.CreateCount())
+			assert.Equal(t, 1, o.Cloud.CreatedInstanceCount())
 		})
 	})
 }

@@ -55,19 +55,19 @@ func (p *Activities) FindOrphans(ctx context.Context, in OrphanSearch) (OrphanDe
 	}
 	listed, err := p.Cloud.ListInstances(ctx, class.Class, p.Cluster)
 	if err != nil {
-		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
+		return OrphanDecision{}, p.failureForCloudError(ctx, class, err)
 	}
 	traits, err := p.Cloud.Traits(ctx, class.Class)
 	if err != nil {
-		return OrphanDecision{}, p.cloudFailure(ctx, class, err)
+		return OrphanDecision{}, p.failureForCloudError(ctx, class, err)
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return OrphanDecision{}, makeNonRetryableIfUnserved(err)
+		return OrphanDecision{}, makeNonRetryableIfResourceIsMissing(err)
 	}
 	facts := orphan.Facts{
 		IdentifiedByName: traits.Named,
-		Now:              in.At, AllowedDeletions: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
+		Now:              in.At, AllowedDeletionsText: mc.Annotations[v1alpha1.AnnotationCollectOrphans],
 		Machines: machines, Sightings: in.Sightings, Settings: in.Settings,
 	}
 	for _, i := range listed {
@@ -122,9 +122,9 @@ func (p *Activities) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCa
 	}
 	switch gone, err := p.deleteInstances(ctx, class.Class, machine); {
 	case err != nil:
-		return OrphanCallResult{}, p.cloudFailure(ctx, class, err)
+		return OrphanCallResult{}, p.failureForCloudError(ctx, class, err)
 	case !gone:
-		return OrphanCallResult{}, terminatingError(ctx, machine.Name)
+		return OrphanCallResult{}, instanceTerminatingError(ctx, machine.Name)
 	}
 	return OrphanCallResult{}, nil
 }
@@ -133,7 +133,7 @@ func (p *Activities) CollectOrphan(ctx context.Context, in OrphanCall) (OrphanCa
 func (p *Activities) readUsableClass(ctx context.Context, ref kube.Ref) (classWithSecrets, error) {
 	class, problem, err := p.readClass(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if err == nil && problem != nil {
-		err = problemFailure(*problem)
+		err = failureForProblem(*problem)
 	}
 	return class, err
 }
@@ -150,7 +150,7 @@ func (p *Activities) reasonToKeepInstances(ctx context.Context, in OrphanCall) (
 	}
 	machines, err := p.readLiveClaims(ctx, in.Class.Namespace)
 	if err != nil {
-		return "", makeNonRetryableIfUnserved(err)
+		return "", makeNonRetryableIfResourceIsMissing(err)
 	}
 	return orphan.ClaimReason(in.Target, machines), nil
 }
@@ -159,7 +159,7 @@ func (p *Activities) reasonToKeepInstances(ctx context.Context, in OrphanCall) (
 // has its name.
 func (p *Activities) readLiveClass(ctx context.Context, ref kube.Ref) (*v1alpha1.MachineClass, error) {
 	mc, err := kube.ReadLive(ctx, p.Classes.MachineV1alpha1().MachineClasses(ref.Namespace), "class", ref)
-	return mc, makeNonRetryableIfUnserved(err)
+	return mc, makeNonRetryableIfResourceIsMissing(err)
 }
 
 // readLiveClaims reads the claims of the machines of all namespaces, completely or not at all. A Machine that was moved
@@ -179,26 +179,26 @@ func (p *Activities) readLiveClaims(ctx context.Context, namespace string) ([]or
 	return machines, nil
 }
 
-// makeNonRetryableIfUnserved makes an error non-retryable if the machines resource is missing, because a retry could
+// makeNonRetryableIfResourceIsMissing makes an error non-retryable if the machines resource is missing, because a retry could
 // mistake the missing resource for a cluster without machines. An API server that has just started refuses reads that
 // it allows a moment later, so a refusal is retried until the sweep ends.
-func makeNonRetryableIfUnserved(err error) error {
+func makeNonRetryableIfResourceIsMissing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(err.Error())
 	}
 	return err
 }
 
-// cloudFailure returns the activity failure for an error of the cloud. The type of the failure is the name of the
+// failureForCloudError returns the activity failure for an error of the cloud. The type of the failure is the name of the
 // provider's code. An error that only people can fix is not retried before the next sweep.
-func (p *Activities) cloudFailure(ctx context.Context, class classWithSecrets, err error) error {
+func (p *Activities) failureForCloudError(ctx context.Context, class classWithSecrets, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything
 	}
-	return problemFailure(*problemFromError(err, class.Secret))
+	return failureForProblem(*problemFromError(err, class.Secret))
 }
 
-func problemFailure(problem kube.Problem) error {
+func failureForProblem(problem kube.Problem) error {
 	waits := problem.React == kube.ReactionUntilSpecChange || problem.React == kube.ReactionUntilCredentialChange
 	return temporal.NewApplicationErrorWithOptions(problem.Message, problem.Reason,
 		temporal.ApplicationErrorOptions{NonRetryable: waits, NextRetryDelay: problem.After})

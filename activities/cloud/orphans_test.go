@@ -33,8 +33,8 @@ import (
 	"millwright/provider/fake"
 )
 
-// sweepWorld is a provider's worker whose cloud has instances. The sweeper's API server has a class and machines.
-type sweepWorld struct {
+// sweepWorker is a provider's worker whose cloud has instances. The sweeper's API server has a class and machines.
+type sweepWorker struct {
 	t         *testing.T
 	cloud     *fake.Provider
 	apiServer *machinefake.Clientset
@@ -43,14 +43,14 @@ type sweepWorld struct {
 
 var smallClassRef = kube.Ref{Namespace: activitiestest.TestNamespace, Name: "small", UID: "uid-small"}
 
-func newSweepWorld(t *testing.T, objects ...runtime.Object) *sweepWorld {
+func newSweepWorker(t *testing.T, objects ...runtime.Object) *sweepWorker {
 	t.Helper()
-	return newSweepWorldWithCloud(t, fake.New(), objects...)
+	return newSweepWorkerWithCloud(t, fake.New(), objects...)
 }
 
-func newSweepWorldWithCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorld {
+func newSweepWorkerWithCloud(t *testing.T, of *fake.Provider, objects ...runtime.Object) *sweepWorker {
 	t.Helper()
-	s := &sweepWorld{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
+	s := &sweepWorker{t: t, cloud: of, apiServer: machinefake.NewSimpleClientset(objects...)}
 	s.Activities = &cloud.Activities{
 		Cloud:   s.cloud,
 		Classes: s.apiServer,
@@ -61,9 +61,9 @@ func newSweepWorldWithCloud(t *testing.T, of *fake.Provider, objects ...runtime.
 }
 
 // createInstances creates instances that carry the tags of these machines.
-func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
+func (s *sweepWorker) createInstances(machines ...string) (ids []string) {
 	for _, name := range machines {
-		i := s.cloud.CreateByHand(
+		i := s.cloud.CreateInstanceByHand(
 			provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"},
 			provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: name, UID: "uid-" + name},
 		)
@@ -74,7 +74,7 @@ func (s *sweepWorld) createInstances(machines ...string) (ids []string) {
 
 // findOrphans searches for orphans as if the search ran one hour from now. All instances are old enough for a sweep at
 // that time.
-func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
+func (s *sweepWorker) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDecision, error) {
 	s.t.Helper()
 	in := cloud.OrphanSearch{Class: smallClassRef, At: time.Now().Add(time.Hour), Sightings: sightings}
 	return activitiestest.ExecuteActivity[cloud.OrphanDecision](
@@ -85,7 +85,7 @@ func (s *sweepWorld) findOrphans(sightings ...orphan.Sighting) (cloud.OrphanDeci
 	)
 }
 
-func (s *sweepWorld) collectOrphan(target orphan.DeletionTarget) (cloud.OrphanCallResult, error) {
+func (s *sweepWorker) collectOrphan(target orphan.DeletionTarget) (cloud.OrphanCallResult, error) {
 	s.t.Helper()
 	in := cloud.OrphanCall{Class: smallClassRef, Target: target}
 	return activitiestest.ExecuteActivity[cloud.OrphanCallResult](
@@ -96,11 +96,11 @@ func (s *sweepWorld) collectOrphan(target orphan.DeletionTarget) (cloud.OrphanCa
 	)
 }
 
-func orphanTarget(name string, ids ...string) orphan.DeletionTarget {
+func newDeletionTarget(name string, ids ...string) orphan.DeletionTarget {
 	return orphan.DeletionTarget{Machine: name, UID: "uid-" + name, ProviderIDs: ids}
 }
 
-func (s *sweepWorld) remainingIDs() (ids []string) {
+func (s *sweepWorker) remainingInstanceIDs() (ids []string) {
 	for _, i := range s.cloud.Instances() {
 		ids = append(ids, i.ProviderID)
 	}
@@ -117,7 +117,7 @@ func machinesResource() schema.GroupResource {
 
 func TestFindOrphans(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(),
 		activitiestest.NewMachine("a"),
@@ -125,21 +125,21 @@ func TestFindOrphans(t *testing.T) {
 		activitiestest.NewMachine("c"),
 	)
 	ids := s.createInstances("a", "b", "c", "gone", "fresh")
-	s.cloud.CreateByHand(
+	s.cloud.CreateInstanceByHand(
 		provider.Class{Namespace: activitiestest.TestNamespace, Name: "large"},
 		provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: "other-class", UID: "x"},
 	)
-	s.cloud.CreateByHand(
+	s.cloud.CreateInstanceByHand(
 		provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"},
 		provider.Machine{Cluster: "test", Namespace: activitiestest.TestNamespace, Name: "other-cluster", UID: "y"},
 	)
 	for range 2 { // running FindOrphans twice is harmless
 		d, err := s.findOrphans(oldSighting("gone", ids[3]))
 		require.NoError(t, err)
-		assert.Equal(t, []orphan.DeletionTarget{orphanTarget("gone", ids[3])}, d.Collect)
+		assert.Equal(t, []orphan.DeletionTarget{newDeletionTarget("gone", ids[3])}, d.Collect)
 		assert.Equal(t, []int{5, 3, 2}, []int{d.Instances, d.Machines, d.Orphans})
 		assert.Len(t, d.Sightings, 2)
-		assert.Len(t, s.remainingIDs(), 7, "it deletes nothing")
+		assert.Len(t, s.remainingInstanceIDs(), 7, "it deletes nothing")
 	}
 }
 
@@ -172,7 +172,7 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 			}),
 		)
 	}
-	s := newSweepWorld(t, machines...)
+	s := newSweepWorker(t, machines...)
 	var sightings []orphan.Sighting
 	for i, id := range s.createInstances(names...) {
 		sightings = append(sightings, oldSighting(names[i], id))
@@ -187,7 +187,7 @@ func TestMachineInAnyPhaseKeepsItsInstance(t *testing.T) {
 // The cloud is read before the machines, so the list of machines includes a machine that is created in between.
 func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
+	s := newSweepWorker(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
 	id := s.createInstances("late")[0]
 	s.apiServer.PrependReactor("list", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		assert.Equal(t, 1, s.cloud.CallCount(provider.MethodListInstances), "the cloud was asked before")
@@ -202,7 +202,7 @@ func TestMachineCreatedDuringSearchIsSeen(t *testing.T) {
 
 func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.NewClass())
+	s := newSweepWorker(t, activitiestest.NewClass())
 	id := s.createInstances("second")[0]
 	pages := 0
 	fails := false
@@ -234,32 +234,32 @@ func TestMachinesAreListedInPagesWithoutCaches(t *testing.T) {
 func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
-		breaks    func(*sweepWorld)
+		breaks    func(*sweepWorker)
 		kind      string // expected error type; empty: the error is the API server's text
 		retryable bool
 	}{
-		"the API server is away": {func(s *sweepWorld) {
+		"the API server is away": {func(s *sweepWorker) {
 			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, errors.New("connection refused"), nil)
 		}, "", true},
-		"the resource is gone": {func(s *sweepWorld) {
+		"the resource is gone": {func(s *sweepWorker) {
 			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, apierrors.NewNotFound(machinesResource(), ""), nil)
-		}, kube.TypeRefused, false},
-		"we may not list": {func(s *sweepWorld) {
+		}, kube.FailureTypeRefused, false},
+		"we may not list": {func(s *sweepWorker) {
 			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, "", true},
-		"we may not read the class": {func(s *sweepWorld) {
+		"we may not read the class": {func(s *sweepWorker) {
 			activitiestest.FailRequests(s.apiServer, "get", "machineclasses", -1, apierrors.NewForbidden(machinesResource(), "", errors.New("no")), nil)
 		}, "", true},
-		"the cloud is away": {func(s *sweepWorld) {
+		"the cloud is away": {func(s *sweepWorker) {
 			s.cloud.FailCalls(provider.MethodListInstances, 0, provider.Errorf(provider.Unavailable, "away"))
 		}, "Unavailable", true},
-		"the cloud does not let us in": {func(s *sweepWorld) {
+		"the cloud does not let us in": {func(s *sweepWorker) {
 			s.cloud.FailCalls(provider.MethodListInstances, 0, provider.Errorf(provider.Unauthenticated, "who are you"))
 		}, "Unauthenticated", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
+			s := newSweepWorker(t, activitiestest.NewClass(), activitiestest.NewMachine("a"))
 			s.createInstances("gone")
 			row.breaks(s)
 			d, err := s.findOrphans()
@@ -274,7 +274,7 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		})
 	}
 	t.Run("the Secret is missing", func(t *testing.T) {
-		s := newSweepWorld(
+		s := newSweepWorker(
 			t,
 			activitiestest.NewClass(
 				func(c *v1alpha1.MachineClass) {
@@ -287,14 +287,14 @@ func TestFindOrphansFailsWithoutAnswer(t *testing.T) {
 		assert.Zero(t, s.cloud.CallCount(provider.MethodListInstances))
 	})
 	t.Run("no machine at all: moved control plane", func(t *testing.T) {
-		s := newSweepWorld(t, activitiestest.NewClass())
+		s := newSweepWorker(t, activitiestest.NewClass())
 		d, err := s.findOrphans(oldSighting("gone", s.createInstances("gone")[0]))
 		require.NoError(t, err)
 		assert.Empty(t, d.Collect)
 		assert.Contains(t, d.Held, "moved or restored control plane")
 	})
 	t.Run("and a person who lets one go", func(t *testing.T) {
-		s := newSweepWorld(t, activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
+		s := newSweepWorker(t, activitiestest.NewClass(func(c *v1alpha1.MachineClass) {
 			c.Annotations = map[string]string{
 				v1alpha1.AnnotationCollectOrphans: "1 until " + time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339),
 			}
@@ -312,43 +312,43 @@ func TestSweepEndsIfClassIsGone(t *testing.T) {
 		"another one has its name": {activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.UID = "other" })},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSweepWorld(t, objects...)
+			s := newSweepWorker(t, objects...)
 			ids := s.createInstances("gone")
 			d, err := s.findOrphans()
 			require.NoError(t, err)
 			assert.Equal(t, cloud.OrphanDecision{Gone: true}, d)
 			assert.Zero(t, s.cloud.CallCount(provider.MethodListInstances))
-			end, err := s.collectOrphan(orphanTarget("gone", ids...))
+			end, err := s.collectOrphan(newDeletionTarget("gone", ids...))
 			require.NoError(t, err)
 			assert.Equal(t, "MachineClass shop/small is gone", end.Kept)
-			assert.Equal(t, ids, s.remainingIDs())
+			assert.Equal(t, ids, s.remainingInstanceIDs())
 		})
 	}
 }
 
 func TestCollectOrphan(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(),
 		activitiestest.NewMachine("a"),
 		activitiestest.NewMachine("new", func(m *v1alpha1.Machine) { m.UID = "uid-of-the-new-one" }),
 	)
 	ids := s.createInstances("a", "gone", "gone", "new")
-	for _, target := range []orphan.DeletionTarget{orphanTarget("gone", ids[1], ids[2]), orphanTarget("new", ids[3])} {
+	for _, target := range []orphan.DeletionTarget{newDeletionTarget("gone", ids[1], ids[2]), newDeletionTarget("new", ids[3])} {
 		for range 2 { // running CollectOrphan twice is harmless
 			end, err := s.collectOrphan(target)
 			require.NoError(t, err)
 			assert.Equal(t, cloud.OrphanCallResult{}, end)
 		}
 	}
-	assert.Equal(t, ids[:1], s.remainingIDs())
+	assert.Equal(t, ids[:1], s.remainingInstanceIDs())
 }
 
 // Instances of MCM's drivers carry names and no UID.
 func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorldWithCloud(
+	s := newSweepWorkerWithCloud(
 		t,
 		fake.New(fake.WithNamedInstances()),
 		activitiestest.NewClass(),
@@ -367,12 +367,12 @@ func TestSweepMatchesInstancesByNameIfCloudHasNoUIDs(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, cloud.OrphanCallResult{}, end)
 	}
-	assert.Equal(t, []string{ids[0], ids[2]}, s.remainingIDs(), "of one name, the one that is deleted has its ID")
+	assert.Equal(t, []string{ids[0], ids[2]}, s.remainingInstanceIDs(), "of one name, the one that is deleted has its ID")
 }
 
 func TestCollectOrphanKeepsClaimedInstances(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(),
 		activitiestest.NewMachine("back"),
@@ -391,12 +391,12 @@ func TestCollectOrphanKeepsClaimedInstances(t *testing.T) {
 		{"is being deleted", "leaving", ids[2], "Machine leaving exists"}, // the machine's pods may still run
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			end, err := s.collectOrphan(orphanTarget(row.machine, row.id))
+			end, err := s.collectOrphan(newDeletionTarget(row.machine, row.id))
 			require.NoError(t, err)
 			assert.Equal(t, row.want, end.Kept)
 		})
 	}
-	assert.Equal(t, ids, s.remainingIDs())
+	assert.Equal(t, ids, s.remainingInstanceIDs())
 	assert.Zero(t, s.cloud.CallCount(provider.MethodDeleteInstance))
 }
 
@@ -412,32 +412,32 @@ func TestCollectOrphanFailsWithoutAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSweepWorld(t, activitiestest.NewClass())
+			s := newSweepWorker(t, activitiestest.NewClass())
 			ids := s.createInstances("gone")
 			activitiestest.FailRequests(s.apiServer, "list", "machines", -1, err, nil)
-			_, got := s.collectOrphan(orphanTarget("gone", ids...))
+			_, got := s.collectOrphan(newDeletionTarget("gone", ids...))
 			require.Error(t, got)
-			assert.Equal(t, ids, s.remainingIDs())
+			assert.Equal(t, ids, s.remainingInstanceIDs())
 		})
 	}
 }
 
 func TestCollectOrphanWaitsUntilTheInstanceIsGone(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.NewClass())
+	s := newSweepWorker(t, activitiestest.NewClass())
 	ids := s.createInstances("gone")
 	s.cloud.HoldDeletions()
-	_, err := s.collectOrphan(orphanTarget("gone", ids...))
-	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+	_, err := s.collectOrphan(newDeletionTarget("gone", ids...))
+	activitiestest.AssertFailure(t, err, kube.FailureTypeTerminating, true)
 	s.cloud.FinishDeletions()
-	end, err := s.collectOrphan(orphanTarget("gone", ids...))
+	end, err := s.collectOrphan(newDeletionTarget("gone", ids...))
 	require.NoError(t, err)
 	assert.Empty(t, end.Kept)
 }
 
 func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(
 			func(c *v1alpha1.MachineClass) {
@@ -449,7 +449,7 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 	ids := s.createInstances("gone")
 	for _, method := range []provider.Method{provider.MethodDeleteInstance, provider.MethodInstanceStatus} {
 		s.cloud.FailCalls(method, 1, provider.Errorf(provider.PermissionDenied, "canary-of-the-cloud may not"))
-		_, err := s.collectOrphan(orphanTarget("gone", ids...))
+		_, err := s.collectOrphan(newDeletionTarget("gone", ids...))
 		activitiestest.AssertFailure(t, err, "PermissionDenied", false)
 		assert.NotContains(t, err.Error(), "canary")
 	}
@@ -457,7 +457,7 @@ func TestCollectOrphanReturnsCloudError(t *testing.T) {
 
 func TestCancelledSweepHidesProviderError(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(t, activitiestest.NewClass())
+	s := newSweepWorker(t, activitiestest.NewClass())
 	s.cloud.FailCalls(
 		provider.MethodListInstances,
 		0,
@@ -500,7 +500,7 @@ func TestReportOrphans(t *testing.T) {
 			assert.Equal(t, row.told, w.TakeNewEvents())
 			assert.InDelta(t, 1, counterSum(t, registry, "millwright_orphan_sweeps_total", row.result), 0)
 			assert.InDelta(t, len(row.report.Collected), counterSum(t, registry, "millwright_orphans_collected_total", ""), 0)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 	t.Run("a worker without metrics", func(t *testing.T) {

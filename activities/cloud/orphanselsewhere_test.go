@@ -38,7 +38,7 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newSweepWorld(t, activitiestest.NewClass(), activitiestest.NewMachine("a"), activitiestest.NewMachine("b"))
+			s := newSweepWorker(t, activitiestest.NewClass(), activitiestest.NewMachine("a"), activitiestest.NewMachine("b"))
 			ids := s.createInstances("a", "b", "lost")
 			require.NoError(t, s.apiServer.Tracker().Add(machine(ids[2])))
 			d, err := s.findOrphans(oldSighting("lost", ids[2]))
@@ -47,10 +47,10 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 			assert.Empty(t, d.Collect)
 			assert.Equal(t, 2, d.Machines, "of the class's namespace")
 
-			end, err := s.collectOrphan(orphanTarget("lost", ids[2]))
+			end, err := s.collectOrphan(newDeletionTarget("lost", ids[2]))
 			require.NoError(t, err)
 			assert.Contains(t, end.Kept, "Machine moved/")
-			assert.Equal(t, ids, s.remainingIDs())
+			assert.Equal(t, ids, s.remainingInstanceIDs())
 			assert.Zero(t, s.cloud.CallCount(provider.MethodDeleteInstance))
 		})
 	}
@@ -58,7 +58,7 @@ func TestAMachineOfAnotherNamespaceKeepsItsInstance(t *testing.T) {
 
 func TestMachineOfOtherNamespaceKeepsOnlyTheInstanceThatItNames(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(),
 		activitiestest.NewMachine("a"),
@@ -71,13 +71,13 @@ func TestMachineOfOtherNamespaceKeepsOnlyTheInstanceThatItNames(t *testing.T) {
 	end, err := s.collectOrphan(d.Collect[0])
 	require.NoError(t, err)
 	assert.Empty(t, end.Kept)
-	assert.Equal(t, ids[:1], s.remainingIDs())
+	assert.Equal(t, ids[:1], s.remainingInstanceIDs())
 }
 
 // Machines of other namespaces do not prove that the machines of this namespace have been restored.
 func TestNoOrphanIsDeletedIfOnlyOtherNamespacesHaveMachines(t *testing.T) {
 	t.Parallel()
-	s := newSweepWorld(
+	s := newSweepWorker(
 		t,
 		activitiestest.NewClass(),
 		activitiestest.NewMachine("other", withOtherNamespace("uid-other", "fake:///of-its-own")),

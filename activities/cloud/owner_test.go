@@ -46,7 +46,7 @@ func TestInstanceIsUsedOnlyIfNoOtherMachineClaimsIt(t *testing.T) {
 			if row.options != nil {
 				o.Cloud.Provider = fake.New(row.options...)
 			}
-			id := o.Cloud.CreateByHand(
+			id := o.Cloud.CreateInstanceByHand(
 				class, provider.Machine{Cluster: "prod", Namespace: "production", Name: "victim", UID: victim}).ProviderID
 			for uid, names := range row.others {
 				m := activitiestest.NewMachine(uid, withOtherNamespace(uid, ""))

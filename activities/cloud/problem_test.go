@@ -100,7 +100,7 @@ func TestAProblemIsShownOnce(t *testing.T) {
 		answer, took, err := o.RunActivityWithRetries(o.CreateInstance, known)
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
-		assertAboutEqual(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
+		assertEqualUpToJitter(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
 	})
 }
 
@@ -144,7 +144,7 @@ func TestAProblemThatChangesIsShownAgain(t *testing.T) {
 	assert.Equal(t, "ResourceExhausted", answer.Problem.Reason)
 }
 
-func TestProblemForPeopleIsAlwaysReturned(t *testing.T) {
+func TestProblemThatNeedsAPersonIsAlwaysReturned(t *testing.T) {
 	t.Parallel()
 	for _, code := range []provider.Code{provider.InvalidArgument, provider.PermissionDenied} {
 		t.Run(code.String(), func(t *testing.T) {

@@ -39,7 +39,7 @@ type Activities struct {
 	// NamespaceCalls is the maximum number of concurrent activities for one namespace. Zero means no maximum.
 	NamespaceCalls int
 
-	classes     classCache
+	classCache  classCache
 	claimReader sharedClaimReader
 	slots       namespaceSlots
 
@@ -112,7 +112,7 @@ func (p *Activities) CreateInstance(ctx context.Context, in InstanceCall) (Insta
 		func(ctx context.Context, class provider.Class, machine provider.Machine) (provider.Instance, error) {
 			info := activity.GetInfo(ctx)
 			machine.NeverTried = in.NeverTried && in.IntentRun == info.WorkflowExecution.RunID &&
-				isFirstAttempt(info, activity.HasHeartbeatDetails(ctx))
+				isFirstCloudCall(info, activity.HasHeartbeatDetails(ctx))
 			machine.MayRunUntil = lastCreateDeadline(ctx, info)
 			var err error
 			if machine.NodeAnnotations, err = p.readNodeTemplateAnnotations(ctx, in.Machine); err != nil {
@@ -229,7 +229,7 @@ func (p *Activities) DeleteInstance(ctx context.Context, in InstanceCall) (Insta
 			case owner.HasOwnerKind(ownership.OwnerOther):
 				return provider.Instance{}, nil
 			case err == nil && !gone:
-				err = terminatingError(ctx, machine.Name)
+				err = instanceTerminatingError(ctx, machine.Name)
 			// no instance was created, so the workflow ends the deletion instead of waiting for people
 			case is && in.NeverTried:
 				err = &provider.Error{Code: refusal.Code, Message: refusal.Message, Cause: err}
@@ -243,14 +243,14 @@ func (p *Activities) DeleteInstance(ctx context.Context, in InstanceCall) (Insta
 	return answer, err
 }
 
-// terminatingError returns a benign error: Temporal retries the activity at a time when the instance may be gone, and
+// instanceTerminatingError returns a benign error: Temporal retries the activity at a time when the instance may be gone, and
 // raises no alarm.
-func terminatingError(ctx context.Context, machine string) error {
+func instanceTerminatingError(ctx context.Context, machine string) error {
 	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are times of the server's clock
 	wait := kube.DeletePollInterval(info.StartedTime.Sub(info.ScheduledTime))
 	return temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("instance of machine %s is still terminating", machine),
-		kube.TypeTerminating,
+		kube.FailureTypeTerminating,
 		temporal.ApplicationErrorOptions{NextRetryDelay: wait, Category: temporal.ApplicationErrorCategoryBenign},
 	)
 }
@@ -285,7 +285,7 @@ type cloudCall func(context.Context, provider.Class, provider.Machine) (provider
 // callCloud occupies a slot of the machine's namespace while it makes a call to the cloud. If the workflow already
 // shows a problem, the first attempt only waits for the back-off. If boots is true, the instance gets user data.
 func (p *Activities) callCloud(ctx context.Context, in InstanceCall, boots bool, do cloudCall) (InstanceAnswer, error) {
-	if in.Known != nil && isFirstAttempt(activity.GetInfo(ctx), activity.HasHeartbeatDetails(ctx)) {
+	if in.Known != nil && isFirstCloudCall(activity.GetInfo(ctx), activity.HasHeartbeatDetails(ctx)) {
 		return InstanceAnswer{}, p.backOffError(*in.Known)
 	}
 	release, err := p.occupySlot(ctx, in.Machine.Namespace)

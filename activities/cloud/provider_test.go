@@ -33,7 +33,7 @@ func TestCreateInstance(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, firstInstanceAnswer(), answer)
 	}
-	assert.Equal(t, 1, o.Cloud.CreateCount(), "the second adopts what the first made")
+	assert.Equal(t, 1, o.Cloud.CreatedInstanceCount(), "the second adopts what the first made")
 	assert.JSONEq(t, `{"size":"xl"}`, string(o.Cloud.Classes[0].Spec))
 	assert.Equal(
 		t,
@@ -90,7 +90,7 @@ func TestAnInstanceWithoutAProviderIDIsAnInternalError(t *testing.T) {
 }
 
 // Some clouds name the node only when the instance boots.
-func TestInstanceWithoutNodeName(t *testing.T) {
+func TestInstanceMayHaveNoNodeName(t *testing.T) {
 	t.Parallel()
 	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
 	o.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {

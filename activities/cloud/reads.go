@@ -36,13 +36,13 @@ type classWithSecrets struct {
 func (p *Activities) classOfCall(ctx context.Context, in InstanceCall) (classWithSecrets, *kube.Problem, error) {
 	key := types.NamespacedName{Namespace: in.Machine.Namespace, Name: in.Class}
 	if in.Versions != "" {
-		if c, found := p.classes.get(key, in.Versions); found {
+		if c, found := p.classCache.get(key, in.Versions); found {
 			return c, nil, nil
 		}
 	}
 	c, problem, err := p.readClass(ctx, key)
 	if err == nil && problem == nil {
-		p.classes.put(key, c)
+		p.classCache.put(key, c)
 	}
 	return c, problem, err
 }
@@ -67,7 +67,7 @@ func (p *Activities) readClass(ctx context.Context, key types.NamespacedName) (c
 		hasUserData: mc.SecretRef != nil,
 		versions:    observeclass.VersionText(mc),
 	}
-	for _, ref := range observeclass.SecretsOfClass(mc) { // if two Secrets have the same key, the later value wins
+	for _, ref := range observeclass.SecretKeysOfClass(mc) { // if two Secrets have the same key, the later value wins
 		secret, problem, err := p.readSecret(ctx, c.Class, ref)
 		if err != nil || problem != nil {
 			return classWithSecrets{}, problem, err
@@ -104,7 +104,7 @@ func (p *Activities) readSecret(
 		), nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("get secret %s: %w", ref, err)
-	case !p.UnaskedSecrets && !observeclass.AllowsNamespace(secret, c.Namespace):
+	case !p.UnaskedSecrets && !observeclass.SecretAllowsNamespace(secret, c.Namespace):
 		return nil, kube.NewClassProblem(
 			v1alpha1.ReasonSecretNotAllowed,
 			"Secret %s does not allow MachineClass %s of namespace %s to use it: its owner has to add %[3]s to its annotation %[4]s",
@@ -127,7 +127,7 @@ func (p *Activities) checkClassUnchanged(ctx context.Context, class classWithSec
 	key := types.NamespacedName{Namespace: class.Namespace, Name: class.Name}
 	fresh, problem, err := p.readClass(ctx, key)
 	if err == nil && (problem != nil || fresh.versions != class.versions) {
-		p.classes.removeVersion(key, class.versions)
+		p.classCache.removeVersion(key, class.versions)
 		err = kube.CacheBehindError(
 			fmt.Sprintf("MachineClass %s or its Secret has changed, so the call is made again", class.Name),
 		)

@@ -22,15 +22,15 @@ import (
 	"millwright/provider"
 )
 
-// readCountingWorld is a provider's worker whose API server counts the reads.
-type readCountingWorld struct {
+// readCountingWorker is a provider's worker whose API server counts the reads.
+type readCountingWorker struct {
 	*activitiestest.CloudWorld
 	t      *testing.T
 	class  *v1alpha1.MachineClass
 	secret *corev1.Secret
 }
 
-func newReadCountingWorld(t *testing.T) *readCountingWorld {
+func newReadCountingWorker(t *testing.T) *readCountingWorker {
 	t.Helper()
 	class, secret := activitiestest.NewClassWithSecrets(
 		"",
@@ -40,12 +40,12 @@ func newReadCountingWorld(t *testing.T) *readCountingWorld {
 		map[string]string{"token": "old"},
 	)
 	secret.UID, secret.ResourceVersion, class.ResourceVersion = "uid-b", "7", "5"
-	return &readCountingWorld{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
+	return &readCountingWorker{activitiestest.NewCloudWorld(t, class, secret), t, class, secret}
 }
 
 // createInstanceWithVersions creates an instance with the versions that a decision used, and returns how many objects
 // the call read.
-func (r *readCountingWorld) createInstanceWithVersions(
+func (r *readCountingWorker) createInstanceWithVersions(
 	versions string,
 ) (answer cloud.InstanceAnswer, read int, err error) {
 	r.t.Helper()
@@ -58,12 +58,12 @@ func (r *readCountingWorld) createInstanceWithVersions(
 	return answer, len(classes.Actions()) + len(secrets.Actions()), err
 }
 
-func (r *readCountingWorld) currentVersions() string {
+func (r *readCountingWorker) currentVersions() string {
 	return observeclass.VersionText(r.class) + observeclass.VersionText(r.secret)
 }
 
 // rotateSecret changes the value of the Secret.
-func (r *readCountingWorld) rotateSecret(value string) {
+func (r *readCountingWorker) rotateSecret(value string) {
 	r.t.Helper()
 	r.secret = r.secret.DeepCopy()
 	r.secret.ResourceVersion, r.secret.Data = r.secret.ResourceVersion+"1", map[string][]byte{"token": []byte(value)}
@@ -71,14 +71,14 @@ func (r *readCountingWorld) rotateSecret(value string) {
 	require.NoError(r.t, err)
 }
 
-func (r *readCountingWorld) lastToken() string {
+func (r *readCountingWorker) lastReceivedToken() string {
 	return string(r.Cloud.Classes[len(r.Cloud.Classes)-1].Secret["token"])
 }
 
 // acceptOnlyToken makes the cloud refuse every other token.
-func (r *readCountingWorld) acceptOnlyToken(token string) {
+func (r *readCountingWorker) acceptOnlyToken(token string) {
 	r.Cloud.CreateFunc = func(context.Context) (provider.Instance, error) {
-		if r.lastToken() != token {
+		if r.lastReceivedToken() != token {
 			return provider.Instance{}, provider.Errorf(provider.Unauthenticated, "wrong token")
 		}
 		return provider.Instance{ProviderID: "virtual:///1", NodeName: "n"}, nil
@@ -88,12 +88,12 @@ func (r *readCountingWorld) acceptOnlyToken(token string) {
 func TestManyCallsReadAClassOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newReadCountingWorld(t)
+		r := newReadCountingWorker(t)
 		for i, want := range []int{2, 0, 0} {
 			_, read, err := r.createInstanceWithVersions(r.currentVersions())
 			require.NoError(t, err)
 			assert.Equal(t, want, read, "call %d", i)
-			assert.Equal(t, "old", r.lastToken())
+			assert.Equal(t, "old", r.lastReceivedToken())
 			r.Cloud.Classes[i].Secret["token"] = []byte("changed by the provider")
 			r.Cloud.Classes[i].Spec = append(r.Cloud.Classes[i].Spec[:0], '!')
 		}
@@ -105,7 +105,7 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 		_, read, err = r.createInstanceWithVersions(r.currentVersions())
 		require.NoError(t, err)
 		assert.Equal(t, 2, read, "another version")
-		assert.Equal(t, "new", r.lastToken())
+		assert.Equal(t, "new", r.lastReceivedToken())
 
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
@@ -115,11 +115,11 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	})
 }
 
-// newRotatedSecretWorld returns a provider's worker that has read a class, and the versions that it read. The class's
+// newWorkerWithOutdatedClass returns a provider's worker that has read a class, and the versions that it read. The class's
 // Secret has changed since this read. The cloud accepts only the new token.
-func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
+func newWorkerWithOutdatedClass(t *testing.T) (r *readCountingWorker, before string) {
 	t.Helper()
-	r = newReadCountingWorld(t)
+	r = newReadCountingWorker(t)
 	before = r.currentVersions()
 	_, _, err := r.createInstanceWithVersions(before)
 	require.NoError(t, err)
@@ -130,10 +130,10 @@ func newRotatedSecretWorld(t *testing.T) (r *readCountingWorld, before string) {
 
 func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 	t.Parallel()
-	r, before := newRotatedSecretWorld(t)
+	r, before := newWorkerWithOutdatedClass(t)
 	_, read, err := r.createInstanceWithVersions(before)
 	assert.Equal(t, 2, read, "after the failure")
-	activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
 
 	_, _, err = r.createInstanceWithVersions(r.currentVersions())
 	require.NoError(t, err)
@@ -146,14 +146,14 @@ func TestFailedCallIsRetriedIfClassChanged(t *testing.T) {
 
 func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 	t.Parallel()
-	r := newReadCountingWorld(t)
+	r := newReadCountingWorker(t)
 	_, read, err := r.createInstanceWithVersions(r.currentVersions())
 	require.NoError(t, err)
 	r.Cloud.HoldDeletions()
 	in := activitiestest.DefaultInstanceCall
 	in.Versions = r.currentVersions()
 	_, _, err = r.RunActivityWithRetries(r.DeleteInstance, in)
-	activitiestest.AssertFailure(t, err, kube.TypeTerminating, true)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeTerminating, true)
 	assert.Greater(t, r.Cloud.CallCount(provider.MethodInstanceStatus), 5)
 	assert.Len(
 		t,
@@ -165,11 +165,11 @@ func TestPollsOfADeletionReadTheClassOnce(t *testing.T) {
 
 func TestFailedCallWithCachedClassReadsClassAgain(t *testing.T) {
 	t.Parallel()
-	r, before := newRotatedSecretWorld(t)
+	r, before := newWorkerWithOutdatedClass(t)
 	in := activitiestest.DefaultInstanceCall
 	in.Versions = before
 	answer, _, err := r.RunActivityWithRetries(r.CreateInstance, in)
 	require.NoError(t, err)
 	assert.Nil(t, answer.Problem)
-	assert.Equal(t, "new", r.lastToken())
+	assert.Equal(t, "new", r.lastReceivedToken())
 }

@@ -53,7 +53,7 @@ func (p *Activities) occupySlot(ctx context.Context, namespace string) (release 
 	return nil, temporal.NewApplicationErrorWithOptions(
 		fmt.Sprintf("%d calls for namespace %s are in progress in this worker, the most for one namespace",
 			p.NamespaceCalls, namespace),
-		kube.TypeNamespaceBusy,
+		kube.FailureTypeNamespaceBusy,
 		temporal.ApplicationErrorOptions{
 			NextRetryDelay: kube.BusyPollInterval(info.StartedTime.Sub(info.ScheduledTime)),
 			Category:       temporal.ApplicationErrorCategoryBenign,

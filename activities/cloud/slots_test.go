@@ -25,7 +25,7 @@ func TestANamespaceHasALimitedNumberOfCallsAtOnce(t *testing.T) {
 		o := activitiestest.NewCloudWorld(t, class)
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(other))
 		o.NamespaceCalls = 2
-		release := o.Cloud.HangCalls(provider.MethodCreateInstance)
+		release := o.Cloud.BlockCalls(provider.MethodCreateInstance)
 		create := func(namespace, name string) error {
 			in := activitiestest.DefaultInstanceCall
 			in.Machine = kube.Ref{Namespace: namespace, Name: name, UID: "uid-" + namespace + name}
@@ -40,12 +40,12 @@ func TestANamespaceHasALimitedNumberOfCallsAtOnce(t *testing.T) {
 		begin("shop", "a")
 		begin("shop", "b")
 		err := create("shop", "c")
-		activitiestest.AssertFailure(t, err, kube.TypeNamespaceBusy, true)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeNamespaceBusy, true)
 		var busy *temporal.ApplicationError
 		require.ErrorAs(t, err, &busy)
 		assert.Positive(t, busy.NextRetryDelay())
 		_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
-		activitiestest.AssertFailure(t, err, kube.TypeNamespaceBusy, true)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeNamespaceBusy, true)
 		for _, activity := range []struct{ do, in any }{
 			{o.CheckClass, kube.Ref{Namespace: "shop", Name: "small"}},
 			{o.FindOrphans, cloud.OrphanSearch{Class: kube.Ref{Namespace: "shop", Name: "small"}}},
@@ -54,7 +54,7 @@ func TestANamespaceHasALimitedNumberOfCallsAtOnce(t *testing.T) {
 			env := activitiestest.NewActivityEnvironment()
 			env.RegisterActivity(o.Activities)
 			_, err = env.ExecuteActivity(activity.do, activity.in)
-			activitiestest.AssertFailure(t, err, kube.TypeNamespaceBusy, true)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeNamespaceBusy, true)
 		}
 		begin("other", "a")
 		release()

@@ -22,7 +22,7 @@ func newWorldWithForeignInstance(t *testing.T, machines ...runtime.Object) (o *a
 		require.NoError(t, o.Classes.(activitiestest.FakeClient).Tracker().Add(m))
 	}
 	class := provider.Class{Namespace: activitiestest.TestNamespace, Name: "small"}
-	return o, o.Cloud.CreateByHand(
+	return o, o.Cloud.CreateInstanceByHand(
 		class,
 		provider.Machine{Cluster: "prod", Namespace: activitiestest.TestNamespace, Name: "m"},
 	).ProviderID
@@ -40,7 +40,7 @@ func TestAnInstanceOfAnotherControllerIsAdoptedByItsName(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, id, answer.ProviderID)
 	}
-	assert.Equal(t, 1, o.Cloud.CreateCount())
+	assert.Equal(t, 1, o.Cloud.CreatedInstanceCount())
 }
 
 func TestAnInstanceClaimedByAnotherMachineIsNotAdopted(t *testing.T) {
@@ -55,7 +55,7 @@ func TestAnInstanceClaimedByAnotherMachineIsNotAdopted(t *testing.T) {
 		React:    kube.ReactionUntilSpecChange,
 		Failures: 1,
 	}, *answer.Problem)
-	assert.Equal(t, 1, o.Cloud.CreateCount(), "nor is a second one made")
+	assert.Equal(t, 1, o.Cloud.CreatedInstanceCount(), "nor is a second one made")
 
 	_, err = o.RunActivity(o.DeleteInstance, activitiestest.DefaultInstanceCall)
 	require.NoError(t, err)

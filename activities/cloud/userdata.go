@@ -23,8 +23,8 @@ const userDataKey = "userData"
 
 // Placeholders in user data.
 const (
-	tokenPlaceholder   = "<<BOOTSTRAP_TOKEN>>"
-	machinePlaceholder = "<<MACHINE_NAME>>"
+	tokenPlaceholder       = "<<BOOTSTRAP_TOKEN>>"
+	machineNamePlaceholder = "<<MACHINE_NAME>>"
 )
 
 // noUserDataProblem is the problem of a class whose Secret lacks the user data.
@@ -52,16 +52,16 @@ func (p *Activities) instanceUserData(
 	if !found {
 		return nil, "", noUserDataProblem(class), nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	bounded, cancel := context.WithTimeout(ctx, kube.TokenRequestTimeout)
 	defer cancel()
 	token, err = p.readBootstrapToken(bounded, machine.Namespace, ref, now)
 	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
 		return nil, "", kube.NewTargetTimeoutProblem(fmt.Sprintf(
 			"the target cluster of namespace %s did not answer the read of bootstrap token %s/%s within %s",
-			machine.Namespace, ref.Namespace, ref.Name, phrase.DurationText(kube.TokenTimeout),
+			machine.Namespace, ref.Namespace, ref.Name, phrase.DurationText(kube.TokenRequestTimeout),
 		)), nil
 	}
-	if gone, is := kube.FailureOfType(err, kube.TypeTokenGone); is {
+	if gone, is := kube.FailureOfType(err, kube.FailureTypeTokenGone); is {
 		return nil, "", &kube.Problem{
 			Reason:   kube.ReasonTokenGone,
 			Message:  gone.Message(),
@@ -121,7 +121,7 @@ func (p *Activities) readBootstrapToken(
 // of user data need the URL-encoded form; an encoded placeholder gets an encoded value. If token is empty, the token's
 // placeholders stay. renderUserData does not change userData.
 func renderUserData(userData []byte, machine string, token string) []byte {
-	pairs := placeholderEncodings(machinePlaceholder, machine)
+	pairs := placeholderEncodings(machineNamePlaceholder, machine)
 	if token != "" {
 		pairs = append(pairs, placeholderEncodings(tokenPlaceholder, token)...)
 	}
@@ -147,7 +147,7 @@ func placeholderEncodings(name, value string) []string {
 	return []string{name, value, encoded, encodedValue, small, encodedValue}
 }
 
-// SameTargetClient returns a function for Provider.TargetClient that returns this client for every namespace.
-func SameTargetClient(client kubernetes.Interface) func(context.Context, string) (kubernetes.Interface, error) {
+// SingleTargetClientFunc returns a function for Provider.TargetClient that returns this client for every namespace.
+func SingleTargetClientFunc(client kubernetes.Interface) func(context.Context, string) (kubernetes.Interface, error) {
 	return func(context.Context, string) (kubernetes.Interface, error) { return client, nil }
 }

@@ -36,7 +36,9 @@ func newTokenRef() kube.TokenRef {
 // renderTestUserData renders the user data of the class small with the token of NewTokenSecret.
 func renderTestUserData(t *testing.T, secret provider.Secret, ref kube.TokenRef) (string, *kube.Problem, error) {
 	t.Helper()
-	p := &cloud.Activities{TargetClient: cloud.SameTargetClient(kubefake.NewClientset(activitiestest.NewTokenSecret()))}
+	p := &cloud.Activities{
+		TargetClient: cloud.SingleTargetClientFunc(kubefake.NewClientset(activitiestest.NewTokenSecret())),
+	}
 	data, problem, err := cloud.InstanceUserData(
 		t.Context(),
 		p,
@@ -64,7 +66,7 @@ func TestBootstrapTokenInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertUserDataProblem(t, newTokenRef()) })
+	t.Run("no key", func(t *testing.T) { assertMissingUserDataIsProblem(t, newTokenRef()) })
 	t.Run("no target", func(t *testing.T) {
 		p := &cloud.Activities{}
 		data := "<<BOOTSTRAP_TOKEN>> %3C%3CBOOTSTRAP_TOKEN%3E%3E %3c%3cBOOTSTRAP_TOKEN%3e%3e"
@@ -97,11 +99,11 @@ func TestMachineNameInUserData(t *testing.T) {
 			assert.Equal(t, row.want, got)
 		})
 	}
-	t.Run("no key", func(t *testing.T) { assertUserDataProblem(t, kube.TokenRef{}) })
+	t.Run("no key", func(t *testing.T) { assertMissingUserDataIsProblem(t, kube.TokenRef{}) })
 }
 
-// assertUserDataProblem asserts that a Secret without user data, or no Secret, is a problem for people.
-func assertUserDataProblem(t *testing.T, token kube.TokenRef) {
+// assertMissingUserDataIsProblem asserts that a Secret without user data, or no Secret, is a problem for people.
+func assertMissingUserDataIsProblem(t *testing.T, token kube.TokenRef) {
 	t.Helper()
 	for _, secret := range []provider.Secret{nil, {"token": []byte(activitiestest.SecretMarker)}} {
 		data, problem, err := renderTestUserData(t, secret, token)
@@ -115,7 +117,7 @@ func assertUserDataProblem(t *testing.T, token kube.TokenRef) {
 	}
 }
 
-func TestRenderDoesNotChangeSecret(t *testing.T) {
+func TestRenderUserDataDoesNotChangeSecret(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"<<MACHINE_NAME>> <<BOOTSTRAP_TOKEN>>", "nothing to replace"} {
 		data := []byte(text)
@@ -158,7 +160,7 @@ func TestUnusableTokenIsProblem(t *testing.T) {
 				row.change(s)
 			}
 			tokens := kubefake.NewClientset(s)
-			p := &cloud.Activities{TargetClient: cloud.SameTargetClient(tokens)}
+			p := &cloud.Activities{TargetClient: cloud.SingleTargetClientFunc(tokens)}
 			switch name {
 			case "the API server is away":
 				activitiestest.FailRequests(tokens, "get", "secrets", 1, apierrors.NewServiceUnavailable("away"), nil)
@@ -211,7 +213,7 @@ func TestUserDataWithoutTokenPlaceholder(t *testing.T) {
 				made := len(o.Cloud.Machines)
 				in.Tokenless = true
 				_, err = o.RunActivity(o.CreateInstance, in)
-				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 				assert.Len(t, o.Cloud.Machines, made, "no instance is made that cannot join")
 				return
 			}
@@ -254,7 +256,7 @@ func TestReadOfATokenFromAHangingTargetEndsSoon(t *testing.T) {
 		assert.Equal(t, 10*time.Second, time.Since(begun))
 		assert.Empty(t, data)
 		assert.Equal(t, &kube.Problem{
-			Reason: vocabulary.BlockedTargetUnavailable,
+			Reason: vocabulary.BlockedByUnavailableTarget,
 			Message: "the target cluster of namespace shop did not answer the read of bootstrap token " +
 				activitiestest.TokenNamespace + "/" + activitiestest.NewTokenSecret().Name + " within 10s",
 			React:    kube.ReactionRetry,

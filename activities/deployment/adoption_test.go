@@ -31,7 +31,7 @@ func withOwnerUIDBeforeRestore(s *v1alpha1.MachineSet) {
 
 func withOtherLabels(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"app": "other"} }
 
-func changeOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
+func changeSetOwners(w *activitiestest.World, d *v1alpha1.MachineDeployment, decision rollout.Decision) error {
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, deployment.SetChanges{
 		Deployment: activitiestest.NewRef(
 			d,
@@ -59,7 +59,7 @@ func TestAdoptSets(t *testing.T) {
 					decision.Rollout.Adopt,
 				)
 				assert.Nil(t, decision.Rollout.Create)
-				require.NoError(t, changeOwners(w, d, decision.Rollout))
+				require.NoError(t, changeSetOwners(w, d, decision.Rollout))
 				assert.True(t, metav1.IsControlledBy(w.MachineSet("s"), d))
 				assert.Len(t, w.MachineSet("s").OwnerReferences, 1)
 				assert.Equal(
@@ -67,7 +67,7 @@ func TestAdoptSets(t *testing.T) {
 					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
 					w.TakeNewEvents(),
 				)
-				assert.Equal(t, []string{"update machinesets"}, w.WriteRequests())
+				assert.Equal(t, []string{"update machinesets"}, w.MutatingRequests())
 				w.AwaitCaches()
 				next := activitiestest.DecideDeployment(w, read).Rollout
 				assert.Nil(t, next.Create, "it has the template: it is the set of the deployment")
@@ -84,8 +84,8 @@ func TestAdoptSets(t *testing.T) {
 		going := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 		w := activitiestest.NewWorld(t, going, s)
 		assert.False(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(going)).Rollout.HasActions())
-		activitiestest.AssertFailure(t, changeOwners(w, going, adopt), kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, changeSetOwners(w, going, adopt), kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("not one that is being deleted", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -103,21 +103,21 @@ func TestAdoptSets(t *testing.T) {
 	t.Run("of two deployments the first takes it, and the second does not take it away", func(t *testing.T) {
 		other := activitiestest.NewDeployment("other", 2)
 		w := activitiestest.NewWorld(t, d, other, s)
-		require.NoError(t, changeOwners(w, d, adopt))
-		activitiestest.AssertFailure(t, changeOwners(w, other, adopt), kube.TypeConflict, false)
+		require.NoError(t, changeSetOwners(w, d, adopt))
+		activitiestest.AssertFailure(t, changeSetOwners(w, other, adopt), kube.FailureTypeConflict, false)
 		adopt.Adopt[0].Version = w.MachineSet("s").ResourceVersion
-		require.NoError(t, changeOwners(w, other, adopt))
+		require.NoError(t, changeSetOwners(w, other, adopt))
 		assert.True(t, metav1.IsControlledBy(w.MachineSet("s"), d))
 	})
 	t.Run("a set that no cache has yet, and that has the name, is adopted later and is no collision", func(t *testing.T) {
-		name, _ := nameOfSet(t, d, nil)
+		name, _ := nameAndHashOfSet(t, d, nil)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(name, 2, withLabelsOfFormerDeployment))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Nil(t, w.Deployment("d").Status.CollisionCount)
 	})
 }
@@ -133,7 +133,7 @@ func TestReleaseSets(t *testing.T) {
 		[]rollout.ObjectTarget{{Name: "s", UID: "uid-s", Version: "900", Why: "the selector does not match its labels"}},
 		decision.Release,
 	)
-	require.NoError(t, changeOwners(w, d, decision))
+	require.NoError(t, changeSetOwners(w, d, decision))
 	assert.Empty(t, w.MachineSet("s").OwnerReferences)
 	assert.Equal(t, "uid-d", w.MachineSet("s").Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(
@@ -144,11 +144,15 @@ func TestReleaseSets(t *testing.T) {
 	w.AwaitCaches()
 	assert.NotNil(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Create)
 	t.Run("one that matches again is adopted again", func(t *testing.T) {
-		w.EditObject(cache.Sets, "s", map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}})
+		w.EditObject(
+			cache.SetsResource,
+			"s",
+			map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}},
+		)
 		w.AwaitCaches()
 		decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout
 		require.Len(t, decision.Adopt, 1)
-		require.NoError(t, changeOwners(w, d, decision))
+		require.NoError(t, changeSetOwners(w, d, decision))
 		assert.NotContains(t, w.MachineSet("s").Annotations, v1alpha1.AnnotationReleasedBy)
 	})
 	t.Run("sets that lose their labels again and again do not become more and more", func(t *testing.T) {

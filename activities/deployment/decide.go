@@ -84,7 +84,7 @@ const maxSetsInOverview = 10
 
 // DecideDeployment reads a deployment with its sets and machines, and returns the next step.
 func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, error) {
-	tree, err := ReadTree(ctx, a.Kube, in.ReadInput)
+	tree, err := ReadObjectTree(ctx, a.Kube, in.ReadInput)
 	if err != nil {
 		return Decision{}, err
 	}
@@ -92,7 +92,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	if deployment == nil {
 		return Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
 	}
-	now := in.Time()
+	now := in.DecisionTime()
 	observed := observedeployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	d := NewDecision(deployment, observed, plan)
@@ -103,7 +103,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 		replacing := replace.Decide(observedeployment.ReplacementFacts(a.Kube.Cluster, deployment, tree.Members, now))
 		hold = replacing.HoldReason
 		d.Replace = replacing.GrantsChanged || len(replacing.UIDsToAnnotate) > 0
-		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.HoldUntil
+		d.ReplaceHeld, d.ReplaceHeldUntil = hold != "", replacing.RecheckTime
 		switch {
 		case d.Pending.Need == attention.NeedReplacement:
 			d.Pending.Why = replacing.Why
@@ -121,7 +121,7 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 // NewDecision converts a plan into the decision about a deployment of MCM or of Cluster API.
 func NewDecision(deployment metav1.Object, observed rollout.Facts, plan rollout.PlanResult) Decision {
 	return Decision{
-		Pending:    plan.Pending,
+		Pending:    plan.PendingWork,
 		Version:    deployment.GetResourceVersion(),
 		Generation: deployment.GetGeneration(),
 		Rollout:    plan.Decision,
@@ -139,8 +139,8 @@ func IsReportNeeded(
 	named *v1alpha1.Operation,
 	said bool,
 ) bool {
-	calm := plan.Pending.NeedsNothing() && !blocked.IsBlocked()
-	return plan.NeedsReport || isCurrentOperationOutdated(named, calm, in.WorkflowID) || !said
+	calm := plan.PendingWork.NeedsNothing() && !blocked.IsBlocked()
+	return plan.NeedsStatusWrite || isCurrentOperationOutdated(named, calm, in.WorkflowID) || !said
 }
 
 // isCurrentOperationOutdated reports whether a status names another operation than the running operation.
@@ -195,23 +195,23 @@ func newProgressOverview(o rollout.Facts, plan rollout.PlanResult) ProgressOverv
 // treeVersions returns the resource versions of a deployment, its sets and machines, and the sets that the deployment
 // may adopt.
 func treeVersions(f observedeployment.ObjectTree) kube.MinVersions {
-	seen := kube.MinVersions{cache.Deployments: f.Deployment.ResourceVersion}
+	seen := kube.MinVersions{cache.DeploymentsResource: f.Deployment.ResourceVersion}
 	if f.Policy != nil {
-		seen.RaiseVersion(cache.RolloutPolicies, f.Policy.ResourceVersion)
+		seen.RaiseVersion(cache.RolloutPoliciesResource, f.Policy.ResourceVersion)
 	}
 	for _, set := range slices.Concat(f.Sets, f.Orphans) {
-		seen.RaiseVersion(cache.Sets, set.ResourceVersion)
+		seen.RaiseVersion(cache.SetsResource, set.ResourceVersion)
 	}
 	for _, m := range f.Members {
-		seen.RaiseVersion(cache.Machines, m.ResourceVersion)
+		seen.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 	}
 	return seen
 }
 
-// ReadTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
+// ReadObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
 // Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well, because a
 // decision about live sets must not use older machines.
-func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedeployment.ObjectTree, error) {
+func ReadObjectTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedeployment.ObjectTree, error) {
 	if !a.IsManaged(in) {
 		return observedeployment.ObjectTree{}, nil
 	}
@@ -253,7 +253,7 @@ func ReadTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedepl
 // FinalizeDeployment adds Millwright's finalizer to a deployment, or removes the finalizer from a deployment that is
 // being deleted and has no set. The result is the resource version of the deployment.
 func (a *Activities) FinalizeDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
-	tree, err := ReadTree(ctx, a.Kube, in)
+	tree, err := ReadObjectTree(ctx, a.Kube, in)
 	if err != nil {
 		return "", err
 	}

@@ -49,8 +49,8 @@ func newSettledSet(
 	return activitiestest.ApplyChanges(s, change)
 }
 
-// recordCompletion records that the rollout to the deployment's set was complete.
-func recordCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
+// recordRolloutCompletion records that the rollout to the deployment's set was complete.
+func recordRolloutCompletion(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) {
 	d.Status.Rollout = &v1alpha1.RolloutStatus{
 		Revision: max(
 			observedeployment.Revision(set),
@@ -82,7 +82,7 @@ func newWorldWithIdleDeployment(t *testing.T, replicas int32) (*activitiestest.W
 	t.Helper()
 	d := activitiestest.NewDeployment("d", replicas, withRevision[*v1alpha1.MachineDeployment]("1"))
 	s := newSettledSet(d, "d-1", replicas)
-	recordCompletion(d, s)
+	recordRolloutCompletion(d, s)
 	w := activitiestest.NewWorld(t, append(machineSetWithMachines(s), d)...)
 	activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	w.ForgetRequests()
@@ -95,7 +95,7 @@ func TestDecideDeployment(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 3)
 		decision := activitiestest.DecideDeployment(activitiestest.NewWorld(t, d), activitiestest.NewReadInput(d))
 		assert.Equal(t, &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}, decision.Rollout.Create)
-		assert.Equal(t, attention.NeedScale, decision.Pending.Need)
+		assert.Equal(t, attention.NeedScaling, decision.Pending.Need)
 		assert.Equal(t, "900", decision.Version)
 		assert.Equal(t, "create a set of 3 machines for revision 1: the template has none", decision.Rollout.Why)
 		assert.False(t, decision.Rollout.Rolling, "nothing gives way")
@@ -140,7 +140,7 @@ func TestDecideDeployment(t *testing.T) {
 		)
 		assert.True(t, decision.Rollout.Rolling)
 		assert.False(t, decision.Rollout.NoSet)
-		assert.Equal(t, attention.NeedScale, decision.Pending.Need)
+		assert.Equal(t, attention.NeedScaling, decision.Pending.Need)
 	})
 	t.Run("one that is paused keeps the old template", func(t *testing.T) {
 		d := activitiestest.NewDeployment(
@@ -203,7 +203,7 @@ func TestDecideDeployment(t *testing.T) {
 		for _, in := range []kube.ReadInput{activitiestest.NewReadInput(d), activitiestest.NewLiveReadInput(d)} {
 			assert.Equal(
 				t,
-				kube.MinVersions{cache.Deployments: "900", cache.Sets: "900", cache.Machines: "900"},
+				kube.MinVersions{cache.DeploymentsResource: "900", cache.SetsResource: "900", cache.MachinesResource: "900"},
 				activitiestest.DecideDeployment(w, in).Seen,
 			)
 		}
@@ -237,19 +237,19 @@ func TestFinalizeDeployment(t *testing.T) {
 			activitiestest.NewOwnedSet(d, "s", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
 		)
 		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeDeployment, activitiestest.NewReadInput(d))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, d)
 		w.HoldEvents()
-		w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("note", "new"))
+		w.EditObject(cache.DeploymentsResource, "d", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](
 			w,
 			newActivities(w.Kube).FinalizeDeployment,
 			activitiestest.NewReadInput(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 	t.Run("knows when the deployment is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewDeployment("d", 2))
@@ -258,11 +258,11 @@ func TestFinalizeDeployment(t *testing.T) {
 			newActivities(w.Kube).FinalizeDeployment,
 			kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewDeployment("d", 2))},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 }
 
-func TestCascadeOrphanKeepsTheSets(t *testing.T) {
+func TestDeletionWithCascadeOrphanKeepsTheSets(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment])
 	d.Finalizers = append(d.Finalizers, metav1.FinalizerOrphanDependents)

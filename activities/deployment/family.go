@@ -49,11 +49,11 @@ type Client[O any] interface {
 // (activities/capi/deployment). D is the kind of deployments, S the kind of sets. The methods in this file work for
 // MCM's kinds and for Cluster API's kinds.
 type KindAdapter[D, S setOrDeployment] struct {
-	Kube        *kube.Kube
-	Deployments func(namespace string) Client[D]
-	Sets        func(namespace string) Client[S]
-	Kind        string            // kind of a deployment in error messages
-	Resources   [2]cache.Resource // resources of deployments and sets, as keys of MinVersions
+	Kube              *kube.Kube
+	DeploymentsClient func(namespace string) Client[D]
+	SetsClient        func(namespace string) Client[S]
+	DeploymentKind    string            // kind of a deployment in error messages
+	Resources         [2]cache.Resource // resources of deployments and sets, as keys of MinVersions
 
 	CachedDeployment func(key string) (D, bool) // returns a deployment from the cache, for events
 	IsManaged        func(D) bool               // Millwright reconciles the deployment
@@ -81,16 +81,16 @@ type RollbackFuncs[D, S setOrDeployment] struct {
 	RemoveRollbackRequest func(D)      // removes the request
 	// ReadFormerSet returns the set to whose template the deployment rolls back. If the set cannot be used, Former fails
 	// with a Conflict.
-	ReadFormerSet   func(ctx context.Context, ref kube.Ref) (S, error)
-	IsSameTemplate  func(D, S) bool
-	RestoreTemplate func(d D, set S, now time.Time)
+	ReadFormerSet    func(ctx context.Context, ref kube.Ref) (S, error)
+	HaveSameTemplate func(D, S) bool
+	RestoreTemplate  func(d D, set S, now time.Time)
 }
 
 // ReadDeploymentAtVersion reads a deployment live. A deployment that Millwright no longer reconciles causes a Conflict.
 // A deployment whose resource version differs from the given version also causes a Conflict, unless the given version
 // is empty.
 func (f KindAdapter[D, S]) ReadDeploymentAtVersion(ctx context.Context, ref kube.Ref, version string) (D, error) {
-	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(ref.Namespace), f.Kind, ref, version)
+	d, err := kube.ReadLiveAtVersion(ctx, f.DeploymentsClient(ref.Namespace), f.DeploymentKind, ref, version)
 	if err == nil && !f.IsManaged(d) {
 		return *new(D), kube.ConflictError(ref)
 	}
@@ -111,7 +111,7 @@ func (f KindAdapter[D, S]) WriteRevision(
 	}
 	d, err := kube.PatchObject(
 		ctx,
-		f.Deployments(ref.Namespace),
+		f.DeploymentsClient(ref.Namespace),
 		d,
 		map[string]any{"metadata": map[string]any{"annotations": annotations}},
 	)
@@ -134,8 +134,14 @@ func (f KindAdapter[D, S]) ChangeSets(ctx context.Context, in SetChanges) (kube.
 	}{
 		{in.Release, w.releaseSet},
 		{in.Adopt, w.adoptSet},
-		{in.AllowScaleUp, func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowScaleUp(ctx, t, true) }},
-		{in.ForbidScaleUp, func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowScaleUp(ctx, t, false) }},
+		{
+			in.AllowScaleUp,
+			func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowOrForbidScaleUp(ctx, t, true) },
+		},
+		{
+			in.ForbidScaleUp,
+			func(ctx context.Context, t rollout.ObjectTarget) error { return w.allowOrForbidScaleUp(ctx, t, false) },
+		},
 		{in.Sync, follow},
 	}
 	for _, step := range steps {
@@ -178,7 +184,7 @@ func (w setWriter[D, S]) refOfSet(name, uid string) kube.Ref {
 	return kube.Ref{Namespace: w.deployment.Namespace, Name: name, UID: uid}
 }
 
-func (w setWriter[D, S]) clientOfSets() Client[S] { return w.Sets(w.deployment.Namespace) }
+func (w setWriter[D, S]) clientOfSets() Client[S] { return w.SetsClient(w.deployment.Namespace) }
 
 // recordEvent records an event on the deployment, if the deployment is in the cache.
 func (w setWriter[D, S]) recordEvent(reason, message string) {
@@ -189,7 +195,7 @@ func (w setWriter[D, S]) recordEvent(reason, message string) {
 
 // releaseSet removes the controller reference from a set that the deployment's selector no longer matches.
 func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget) error {
-	return w.changeOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
+	return w.changeSetOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
 		if !metav1.IsControlledBy(set, d) || w.SelectsSet(d, set) {
 			return false
 		}
@@ -201,7 +207,7 @@ func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget)
 
 // adoptSet makes the deployment the controller of a set that has no controller.
 func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) error {
-	return w.changeOwner(ctx, t, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: ", func(set S, d D) bool {
+	return w.changeSetOwner(ctx, t, vocabulary.ReasonSuccessfulAdopt, "Adopted MachineSet: ", func(set S, d D) bool {
 		if !w.IsSetAdoptable(set, d) || !w.SelectsSet(d, set) || set.GetDeletionTimestamp() != nil {
 			return false
 		}
@@ -211,10 +217,10 @@ func (w setWriter[D, S]) adoptSet(ctx context.Context, t rollout.ObjectTarget) e
 	})
 }
 
-// changeOwner calls change to edit a set, writes the set, and records an event. If change returns false, nothing is
+// changeSetOwner calls change to edit a set, writes the set, and records an event. If change returns false, nothing is
 // written. A set that changed since the decision causes a Conflict. The deployment is read live first, because change
-// needs the current selector. If the deployment is being deleted, changeOwner changes nothing.
-func (w setWriter[D, S]) changeOwner(
+// needs the current selector. If the deployment is being deleted, changeSetOwner changes nothing.
+func (w setWriter[D, S]) changeSetOwner(
 	ctx context.Context, t rollout.ObjectTarget, reason, words string, change func(S, D) bool,
 ) error {
 	d, err := w.ReadDeploymentAtVersion(ctx, w.deployment, "")
@@ -270,8 +276,8 @@ func (w setWriter[D, S]) patchSet(ctx context.Context, name, uid, version string
 	return err
 }
 
-// allowScaleUp allows or forbids a set to create machines.
-func (w setWriter[D, S]) allowScaleUp(ctx context.Context, t rollout.ObjectTarget, allow bool) error {
+// allowOrForbidScaleUp allows or forbids a set to create machines.
+func (w setWriter[D, S]) allowOrForbidScaleUp(ctx context.Context, t rollout.ObjectTarget, allow bool) error {
 	err := w.patchSet(ctx, t.Name, t.UID, t.Version, map[string]any{"metadata": w.ScaleUpPatch(allow)})
 	return kube.ClassifyWriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 }
@@ -328,7 +334,7 @@ func (w setWriter[D, S]) checkGeneration(ctx context.Context, in SetChanges) err
 	if !grows || in.Generation == 0 {
 		return nil
 	}
-	d, err := kube.ReadLiveAtVersion(ctx, w.Deployments(w.deployment.Namespace), w.Kind, w.deployment, "")
+	d, err := kube.ReadLiveAtVersion(ctx, w.DeploymentsClient(w.deployment.Namespace), w.DeploymentKind, w.deployment, "")
 	if err == nil && d.GetGeneration() != in.Generation {
 		err = kube.ConflictError(w.deployment)
 	}
@@ -346,7 +352,7 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 	err := w.patchSet(ctx, r.Name, r.UID, r.Version, change(r.ActedOn))
 	soon := w.clock.Now().Sub(activity.GetInfo(ctx).ScheduledTime) < maxResizeDecisionAge
 	if apierrors.IsConflict(err) && r.From != r.To && soon {
-		if set, same := w.readSetIfSameSize(ctx, r); same {
+		if set, same := w.readSetAndCompareSize(ctx, r); same {
 			err = w.patchSet(ctx, r.Name, r.UID, set.GetResourceVersion(), change(w.LastHandledReplicas(set)))
 		}
 	}
@@ -361,9 +367,9 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 	return nil
 }
 
-// readSetIfSameSize reads a set, and reports whether the set still has the size that the decision saw. During a
+// readSetAndCompareSize reads a set, and reports whether the set still has the size that the decision saw. During a
 // rollout, the status of a set changes several times a second; the decision does not depend on these changes.
-func (w setWriter[D, S]) readSetIfSameSize(ctx context.Context, r rollout.SetResize) (set S, same bool) {
+func (w setWriter[D, S]) readSetAndCompareSize(ctx context.Context, r rollout.SetResize) (set S, same bool) {
 	set, err := w.clientOfSets().Get(ctx, r.Name, metav1.GetOptions{})
 	if err != nil || string(set.GetUID()) != r.UID || set.GetDeletionTimestamp() != nil || w.Replicas(set) != r.From {
 		return set, false
@@ -389,7 +395,13 @@ func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.ObjectTarget) 
 // deployment that changed since the decision causes a Conflict. The activity is idempotent. The result holds the
 // deployment's resource version.
 func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
-	d, err := kube.ReadLiveAtVersion(ctx, f.Deployments(in.Deployment.Namespace), f.Kind, in.Deployment, "")
+	d, err := kube.ReadLiveAtVersion(
+		ctx,
+		f.DeploymentsClient(in.Deployment.Namespace),
+		f.DeploymentKind,
+		in.Deployment,
+		"",
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -401,14 +413,14 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 			return nil, err
 		}
 	}
-	done := !f.IsRollbackRequested(d) && (set == none || f.IsSameTemplate(d, set))
+	done := !f.IsRollbackRequested(d) && (set == none || f.HaveSameTemplate(d, set))
 	switch {
 	case done:
 		return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.IsManaged(d):
 		return nil, kube.ConflictError(in.Deployment)
 	}
-	by := rollbackRequester(d, in.Rollback.Revision)
+	by := rollbackRequesterAndReason(d, in.Rollback.Revision)
 	if set != none {
 		f.RestoreTemplate(d, set, kube.NewServerClock(ctx).Now())
 		if by != "" {
@@ -421,7 +433,7 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 	}
 	setAnnotation(d, v1alpha1.AnnotationRolloutUndoBy, "")
 	f.RemoveRollbackRequest(d)
-	if d, err = f.Deployments(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+	if d, err = f.DeploymentsClient(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
 		return nil, kube.ClassifyWriteError(ctx, in.Deployment, err)
 	}
 	kind := corev1.EventTypeWarning
@@ -432,8 +444,8 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// rollbackRequester returns who requested the return to a revision, and why; empty if no requester is recorded.
-func rollbackRequester(d metav1.Object, revision int64) string {
+// rollbackRequesterAndReason returns who requested the return to a revision, and why; empty if no requester is recorded.
+func rollbackRequesterAndReason(d metav1.Object, revision int64) string {
 	to, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutUndoBy], " ")
 	if to != strconv.FormatInt(revision, 10) {
 		return ""

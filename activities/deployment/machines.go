@@ -72,7 +72,7 @@ func (a *Activities) writeMachines(
 	namespace string,
 	list []machineWrite,
 ) (kube.MinVersions, error) {
-	return kube.WriteInParallel(cache.Machines, len(list), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.MachinesResource, len(list), func(i int) (string, error) {
 		w := list[i]
 		version, changed, err := a.Kube.ChangeMachineAtVersion(
 			ctx,
@@ -181,7 +181,7 @@ func (a *Activities) MarkMachines(ctx context.Context, in MachineMarks) (kube.Mi
 		return versions, err
 	}
 	version, err := a.writeTriggerAnnotation(ctx, in)
-	versions.RaiseVersion(cache.Deployments, version)
+	versions.RaiseVersion(cache.DeploymentsResource, version)
 	return versions, err
 }
 

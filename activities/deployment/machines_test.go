@@ -38,17 +38,17 @@ func newMachineMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1
 	return in
 }
 
-// worldAfterUpdate holds a deployment with an old and a new set. The machines of the old set were updated in place.
-type worldAfterUpdate struct {
+// worldWithOldAndNewSet holds a deployment with an old and a new set. The machines of the old set were updated in place.
+type worldWithOldAndNewSet struct {
 	*activitiestest.World
 	oldSet, newSet     *v1alpha1.MachineSet
 	machineA, machineB *v1alpha1.Machine
 }
 
-func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) worldAfterUpdate {
+func newWorldWithOldAndNewSet(t *testing.T, change ...func(*v1alpha1.MachineSet)) worldWithOldAndNewSet {
 	t.Helper()
 	d := activitiestest.NewDeployment("d", 3)
-	u := worldAfterUpdate{
+	u := worldWithOldAndNewSet{
 		oldSet: activitiestest.NewMachineSet(
 			"d-1",
 			2,
@@ -77,7 +77,7 @@ func newWorldAfterUpdate(t *testing.T, change ...func(*v1alpha1.MachineSet)) wor
 
 func TestMachinesAreHandedOver(t *testing.T) {
 	t.Parallel()
-	u := newWorldAfterUpdate(t, func(s *v1alpha1.MachineSet) {
+	u := newWorldWithOldAndNewSet(t, func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels["tier"] = "front"
 		s.Spec.Template.Annotations = map[string]string{"team": "shop", "version": "2"}
 		s.Spec.Template.Spec.Class.Kind = "OtherClass"
@@ -87,7 +87,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		}
 	})
 	u.EditObject(
-		cache.Sets,
+		cache.SetsResource,
 		"d-1",
 		map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 			"labels": map[string]any{
@@ -98,7 +98,7 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		}}}},
 	)
 	u.AwaitCaches()
-	u.EditObject(cache.Machines, "a", map[string]any{"metadata": map[string]any{
+	u.EditObject(cache.MachinesResource, "a", map[string]any{"metadata": map[string]any{
 		"labels":      map[string]any{"mine": "x", "former": "x", "changed": "y"},
 		"annotations": map[string]any{"note": "x", "version": "1", "former": "x", v1alpha1.AnnotationMachinePriority: "2"},
 		"ownerReferences": []any{
@@ -119,9 +119,9 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		newMachineMoves(u.newSet, "d-1", before),
 	)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"update machines"}, u.WriteRequests(), "in one write")
+	assert.Equal(t, []string{"update machines"}, u.MutatingRequests(), "in one write")
 	m := u.Machine("a")
-	assert.Equal(t, kube.MinVersions{cache.Machines: m.ResourceVersion}, versions)
+	assert.Equal(t, kube.MinVersions{cache.MachinesResource: m.ResourceVersion}, versions)
 	assert.True(t, metav1.IsControlledBy(m, u.newSet))
 	assert.Len(t, m.OwnerReferences, 2, "what else owns it stays, and its former set does not")
 	assert.Equal(t, map[string]string{
@@ -157,28 +157,32 @@ func TestMachinesAreHandedOver(t *testing.T) {
 		newActivities(u.Kube).ChangeMachines,
 		newMachineMoves(u.newSet, "d-1", before),
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	activitiestest.RunActivityTwice[kube.MinVersions](
 		u.World,
 		newActivities(u.Kube).ChangeMachines,
 		newMachineMoves(u.newSet, "d-1", m),
 	)
-	assert.Empty(t, u.WriteRequests())
+	assert.Empty(t, u.MutatingRequests())
 }
 
 func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 	t.Parallel()
-	u := newWorldAfterUpdate(t)
+	u := newWorldWithOldAndNewSet(t)
 	u.EditObject(
-		cache.Sets,
+		cache.SetsResource,
 		"d-1",
 		map[string]any{
 			"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"line": "one", "app": "web"}}},
 		},
 	)
-	u.EditObject(cache.Machines, "a", map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}})
 	u.EditObject(
-		cache.Machines,
+		cache.MachinesResource,
+		"a",
+		map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}},
+	)
+	u.EditObject(
+		cache.MachinesResource,
 		"b",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{"line": "one"}}, "status": map[string]any{}},
 	)
@@ -206,7 +210,7 @@ func TestLabelsOfTheOldSetAreRemoved(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestHandOverIsRefused(t *testing.T) {
+func TestHandOverOfAMachineIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1alpha1.MachineSet){
 		"the set is going":            activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet],
@@ -216,31 +220,31 @@ func TestHandOverIsRefused(t *testing.T) {
 		"the set has gone altogether": func(s *v1alpha1.MachineSet) { s.Name = "d-3" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := newWorldAfterUpdate(t, change)
+			u := newWorldWithOldAndNewSet(t, change)
 			u.newSet.Name, u.newSet.UID = "d-2", "uid-d-2"
 			_, err := activitiestest.RunActivity[kube.MinVersions](
 				u.World,
 				newActivities(u.Kube).ChangeMachines,
 				newMachineMoves(u.newSet, "d-1", u.machineA, u.machineB),
 			)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-			assert.Empty(t, u.WriteRequests())
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+			assert.Empty(t, u.MutatingRequests())
 		})
 	}
 	t.Run("a machine that changed: the others are handed over", func(t *testing.T) {
-		u := newWorldAfterUpdate(t)
-		u.EditObject(cache.Machines, "a", activitiestest.NewAnnotationPatch("x", "y"))
+		u := newWorldWithOldAndNewSet(t)
+		u.EditObject(cache.MachinesResource, "a", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
 			newActivities(u.Kube).ChangeMachines,
 			newMachineMoves(u.newSet, "d-1", u.machineA, u.machineB),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.True(t, metav1.IsControlledBy(u.Machine("a"), u.oldSet))
 		assert.True(t, metav1.IsControlledBy(u.Machine("b"), u.newSet))
 	})
 	t.Run("a machine that is gone, or has gone and come again, is passed over", func(t *testing.T) {
-		u := newWorldAfterUpdate(t)
+		u := newWorldWithOldAndNewSet(t)
 		former := u.machineB.DeepCopy()
 		former.UID = "uid-former"
 		activitiestest.RunActivityTwice[kube.MinVersions](
@@ -248,10 +252,10 @@ func TestHandOverIsRefused(t *testing.T) {
 			newActivities(u.Kube).ChangeMachines,
 			newMachineMoves(u.newSet, "d-1", activitiestest.NewMachine("gone"), former),
 		)
-		assert.Empty(t, u.WriteRequests())
+		assert.Empty(t, u.MutatingRequests())
 	})
 	t.Run("the set cannot be read", func(t *testing.T) {
-		u := newWorldAfterUpdate(t)
+		u := newWorldWithOldAndNewSet(t)
 		activitiestest.FailRequests(u.MachineClient, "get", "machinesets", 1, apierrors.NewTooManyRequests("later", 1), nil)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			u.World,
@@ -259,10 +263,10 @@ func TestHandOverIsRefused(t *testing.T) {
 			newMachineMoves(u.newSet, "d-1", u.machineA),
 		)
 		require.ErrorContains(t, err, "get set shop/d-2: later")
-		assert.Empty(t, u.WriteRequests())
+		assert.Empty(t, u.MutatingRequests())
 	})
 	t.Run("admission refuses it", func(t *testing.T) {
-		u := newWorldAfterUpdate(t)
+		u := newWorldWithOldAndNewSet(t)
 		activitiestest.FailRequests(
 			u.MachineClient,
 			"update",
@@ -276,15 +280,15 @@ func TestHandOverIsRefused(t *testing.T) {
 			newActivities(u.Kube).ChangeMachines,
 			newMachineMoves(u.newSet, "d-1", u.machineA),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	})
 }
 
 func TestUpdateResultLabelIsRemovedFromMachine(t *testing.T) {
 	t.Parallel()
-	u := newWorldAfterUpdate(t)
+	u := newWorldWithOldAndNewSet(t)
 	u.EditObject(
-		cache.Machines,
+		cache.MachinesResource,
 		"a",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelUpdateResult: "successful"}}},
 	)
@@ -296,11 +300,11 @@ func TestUpdateResultLabelIsRemovedFromMachine(t *testing.T) {
 	require.NoError(t, err)
 	want := u.machineA.Labels
 	assert.Equal(t, want, u.Machine("a").Labels)
-	assert.Equal(t, []string{"update machines"}, u.WriteRequests(), "the other one has none")
-	assert.Equal(t, kube.MinVersions{cache.Machines: u.Machine("a").ResourceVersion}, versions)
+	assert.Equal(t, []string{"update machines"}, u.MutatingRequests(), "the other one has none")
+	assert.Equal(t, kube.MinVersions{cache.MachinesResource: u.Machine("a").ResourceVersion}, versions)
 	assert.Empty(t, u.TakeNewEvents())
 	_, err = activitiestest.RunActivity[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	in.ClearUpdateResult = targetsOf(u.Machine("a"))
 	activitiestest.RunActivityTwice[kube.MinVersions](u.World, newActivities(u.Kube).ChangeMachines, in)
 }

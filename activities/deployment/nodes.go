@@ -29,9 +29,9 @@ type NodeChanges struct {
 // the end. The activity is idempotent. The result holds the resource versions of the nodes.
 func (a *Activities) ChangeNodes(ctx context.Context, in NodeChanges) (kube.MinVersions, error) {
 	list := in.editsOfNodes()
-	return kube.WriteInParallel(cache.Nodes, len(list), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.NodesResource, len(list), func(i int) (string, error) {
 		versions, err := a.Kube.ChangeNode(ctx, list[i].machineInput, list[i].machineInput.Live, list[i].apply)
-		return versions[cache.Nodes], err
+		return versions[cache.NodesResource], err
 	})
 }
 
@@ -51,7 +51,7 @@ func (in NodeChanges) editsOfNodes() []*nodeEdit {
 		live bool
 	}{
 		{in.FinishUpdate, finishInPlaceUpdate, true},
-		{in.ClearUpdateLabels, clearUpdateLabels, false},
+		{in.ClearUpdateLabels, removeUnusedUpdateLabels, false},
 		{in.Candidates, addCandidateLabel, false},
 		{in.Select, selectNodeForUpdate, false},
 		{in.Taint, addPreferNoScheduleTaint, false},
@@ -82,8 +82,8 @@ func (e *nodeEdit) apply(m *v1alpha1.Machine, node *corev1.Node) {
 	}
 }
 
-// hasUpdateSucceeded reports whether the in-place update of a node succeeded and is not finished yet.
-func hasUpdateSucceeded(n inplace.Node) bool {
+// isUpdateReadyToFinish reports whether the in-place update of a node succeeded and is not finished yet.
+func isUpdateReadyToFinish(n inplace.Node) bool {
 	return n.Result == v1alpha1.ValueUpdateSuccessful && n.Reason == v1alpha1.ReasonUpdateSuccessful
 }
 
@@ -92,7 +92,8 @@ func hasUpdateSucceeded(n inplace.Node) bool {
 // until the node's critical components run, as after the first start of the node. The installer of the components
 // removes the taint.
 func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
-	if !hasUpdateSucceeded(drain.InPlaceFacts(node)) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if !isUpdateReadyToFinish(drain.InPlaceFacts(node)) ||
+		m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
 	removeUpdateLabels(node)
@@ -104,11 +105,11 @@ func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 	)
 }
 
-// clearUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
+// removeUnusedUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
 // the labels. Without the labels, the node would stay cordoned.
-func clearUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
+func removeUnusedUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceFacts(node)
-	if now.Selected || hasUpdateSucceeded(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
+	if now.Selected || isUpdateReadyToFinish(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {
 		return
 	}
 	removeUpdateLabels(node)

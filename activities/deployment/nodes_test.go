@@ -161,10 +161,10 @@ func TestChangeNodes(t *testing.T) {
 				newActivities(w.Kube).ChangeNodes,
 				newNodeChanges(func(in *deployment.NodeChanges) { list[row.list](in, targetsOf(m)) }),
 			)
-			assert.Equal(t, w.NodeVersions(), versions, "the version to decide with")
+			assert.Equal(t, w.NodeMinVersions(), versions, "the version to decide with")
 			want := activitiestest.NewNode(row.after...)
 			if row.after == nil {
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 				want = activitiestest.NewNode(row.before...)
 			}
 			n := w.Node()
@@ -191,7 +191,7 @@ func TestChangeNodesWritesANodeOnce(t *testing.T) {
 			in.FinishUpdate, in.Untaint, in.ProtectFromAutoscaler = targetsOf(m), targetsOf(m), targetsOf(m)
 		}),
 	)
-	assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
+	assert.Equal(t, []string{"patch nodes"}, w.MutatingRequests())
 	n := w.Node()
 	assert.Equal(t, []corev1.Taint{{Key: v1alpha1.TaintCriticalComponentsNotReady, Effect: "NoSchedule"}}, n.Spec.Taints)
 	assert.False(t, n.Spec.Unschedulable)
@@ -232,7 +232,7 @@ func TestChangeNodesSkipsUnsuitableMachines(t *testing.T) {
 					)
 				}),
 			)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 	t.Run("a node that is emptied for a deletion that the caches do not know yet", func(t *testing.T) {
@@ -268,7 +268,7 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 		kind      string
 		retryable bool
 	}{
-		"one node, for good": {apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil), kube.TypeRefused, false},
+		"one node, for good": {apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", nil), kube.FailureTypeRefused, false},
 		"one node, for now":  {apierrors.NewTooManyRequests("later", 1), "StatusError", true},
 	} {
 		t.Run(name+": the other one is written", func(t *testing.T) {
@@ -278,7 +278,7 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 			if row.retryable {
 				require.ErrorContains(t, err, "later")
 				kind, _ := activitiestest.FailureTypeOf(t, err)
-				assert.NotEqual(t, kube.TypeRefused, kind)
+				assert.NotEqual(t, kube.FailureTypeRefused, kind)
 			} else {
 				activitiestest.AssertFailure(t, err, row.kind, false)
 			}
@@ -288,14 +288,14 @@ func TestChangeNodesReturnsWriteErrors(t *testing.T) {
 			require.NoError(t, err)
 			two = activitiestest.ReadStoredObject[corev1.Node](w.TargetClient.Tracker(), "nodes", "", "n-2")
 			assert.True(t, isTainted(w.Node()) && isTainted(two), "and by the next attempt both")
-			assert.NotEmpty(t, versions[cache.Nodes])
+			assert.NotEmpty(t, versions[cache.NodesResource])
 		})
 	}
 	t.Run("what somebody else wrote meanwhile stays", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
 			w.EditObject(
-				cache.Nodes,
+				cache.NodesResource,
 				"n",
 				map[string]any{
 					"spec": map[string]any{"taints": []any{map[string]any{"key": "dedicated", "value": "db", "effect": "NoSchedule"}}},

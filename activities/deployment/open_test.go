@@ -81,8 +81,8 @@ func TestReportDeploymentKeepsTheNameOfARollout(t *testing.T) {
 			in := deployment.Report{Input: row.in, Step: &kube.Step{WorkflowID: deploymentWorkflowID}}
 			if row.conflict {
 				_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, in)
-				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-				assert.Empty(t, w.WriteRequests())
+				activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+				assert.Empty(t, w.MutatingRequests())
 				return
 			}
 			assert.Equal(t, deploymentWorkflowID, activitiestest.ReportDeployment(w, in).CurrentOperation.WorkflowID)

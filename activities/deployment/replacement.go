@@ -29,7 +29,7 @@ type GrantResult struct {
 // After the status, each granted machine is annotated. If the activity is interrupted between the status and the
 // annotations, the next run writes the annotations. The activity is idempotent.
 func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (GrantResult, error) {
-	tree, err := ReadTree(ctx, a.Kube, in)
+	tree, err := ReadObjectTree(ctx, a.Kube, in)
 	if err != nil {
 		return GrantResult{}, err
 	}
@@ -47,12 +47,12 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 		if d, err = a.Kube.Deployments(in.Ref.Namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
 			return GrantResult{}, kube.ClassifyWriteError(ctx, in.Ref, err)
 		}
-		granted.Versions.RaiseVersion(cache.Deployments, d.ResourceVersion)
+		granted.Versions.RaiseVersion(cache.DeploymentsResource, d.ResourceVersion)
 		granted.Wrote = true
 	}
 	reasons := map[string]string{}
 	for _, g := range plan.Grants {
-		reasons[g.UID] = g.Reason
+		reasons[g.MachineUID] = g.Reason
 	}
 	for _, m := range members {
 		if !slices.Contains(plan.UIDsToAnnotate, string(m.UID)) {
@@ -62,7 +62,7 @@ func (a *Activities) GrantReplacements(ctx context.Context, in kube.ReadInput) (
 		if err != nil {
 			return GrantResult{}, err
 		}
-		granted.Versions.RaiseVersion(cache.Machines, version)
+		granted.Versions.RaiseVersion(cache.MachinesResource, version)
 		granted.Wrote = granted.Wrote || marked
 		if marked {
 			a.Kube.Recorder.Eventf(
@@ -91,7 +91,7 @@ func (a *Activities) annotateGrantedMachine(
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReplacementGranted, now.UTC().Format(time.RFC3339))
 		}
 	})
-	if _, gone := kube.FailureOfType(err, kube.TypeObjectGone); gone {
+	if _, gone := kube.FailureOfType(err, kube.FailureTypeObjectGone); gone {
 		return "", false, nil
 	}
 	return version, marked, err
@@ -109,9 +109,9 @@ func replacementStatus(grants []replace.ReplacementGrant) []v1alpha1.MachineRepl
 	for _, g := range grants {
 		list = append(list, v1alpha1.MachineReplacement{
 			UID: types.UID(
-				g.UID,
+				g.MachineUID,
 			),
-			Name:          g.Name,
+			Name:          g.MachineName,
 			FailureDomain: g.Domain,
 			Reason:        g.Reason,
 			GrantedAt:     metav1.NewTime(g.GrantedAt),

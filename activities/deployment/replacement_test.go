@@ -20,9 +20,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// deploymentWithDueMachines returns a deployment with its set and machines m-0, m-1 and so on. The machines that are
+// objectsWithMachinesDueForReplacement returns a deployment with its set and machines m-0, m-1 and so on. The machines that are
 // due for replacement come first.
-func deploymentWithDueMachines(
+func objectsWithMachinesDueForReplacement(
 	d *v1alpha1.MachineDeployment,
 	due, well int,
 	change ...func(*v1alpha1.Machine),
@@ -30,7 +30,7 @@ func deploymentWithDueMachines(
 	d.Spec.Replicas = int32(due + well)
 	withRevision[*v1alpha1.MachineDeployment]("1")(d)
 	s := newSettledSet(d, d.Name+"-s", int32(due+well))
-	recordCompletion(d, s)
+	recordRolloutCompletion(d, s)
 	objects := []runtime.Object{d, s, activitiestest.NewClass()}
 	for i := range due + well {
 		m := activitiestest.NewMachine(
@@ -64,7 +64,7 @@ func grantReplacements(w *activitiestest.World, in kube.ReadInput) deployment.Gr
 func TestOneOfTwoUnhealthyMachinesIsReplaced(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 0)
-	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 3, func(m *v1alpha1.Machine) {
+	w := activitiestest.NewWorld(t, objectsWithMachinesDueForReplacement(d, 2, 3, func(m *v1alpha1.Machine) {
 		if m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed { // this machine's node is unhealthy
 			m.Status.CurrentStatus.Phase = v1alpha1.MachineUnknown
 			m.Spec.NodeTemplateSpec.Labels = map[string]string{"topology.kubernetes.io/zone": "a"}
@@ -75,7 +75,11 @@ func TestOneOfTwoUnhealthyMachinesIsReplaced(t *testing.T) {
 		n := activitiestest.NewNode()
 		n.Name = name
 		w.CreateObjects(n)
-		w.EditObject(cache.Machines, name, map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}})
+		w.EditObject(
+			cache.MachinesResource,
+			name,
+			map[string]any{"metadata": map[string]any{"labels": map[string]any{"node": name}}},
+		)
 	}
 	w.AwaitCaches()
 	w.ForgetRequests()
@@ -83,10 +87,10 @@ func TestOneOfTwoUnhealthyMachinesIsReplaced(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"update machinedeployments/status", "patch machines"},
-		w.WriteRequests(),
+		w.MutatingRequests(),
 		"the status records the grant before the machine gets it",
 	)
-	assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant(), "one only")
+	assert.Equal(t, []string{"d-0"}, w.NamesOfMachinesWithReplacementGrant(), "one only")
 	require.Len(t, w.Deployment("d").Status.Replacements, 1)
 	r := w.Deployment("d").Status.Replacements[0]
 	assert.Equal(
@@ -99,7 +103,10 @@ func TestOneOfTwoUnhealthyMachinesIsReplaced(t *testing.T) {
 	require.NoError(t, err)
 	assert.False(t, mark.Before(r.GrantedAt.Time))
 	assert.Equal(t, kube.MinVersions{
-		cache.Deployments: w.Deployment("d").ResourceVersion, cache.Machines: w.Machine("d-0").ResourceVersion,
+		cache.DeploymentsResource: w.Deployment(
+			"d",
+		).ResourceVersion,
+		cache.MachinesResource: w.Machine("d-0").ResourceVersion,
 	}, granted.Versions, "the versions to wait for")
 	assert.Contains(t, granted.Why, "grant replacement of machine d-0: CreationTimeout (1 of 1 in zone a)")
 	assert.Contains(t, granted.Why, "1 machine is due; the replacement budget of zone a (1) is used by machine d-0")
@@ -123,13 +130,15 @@ func TestEachDeploymentGetsItsOwnReplacementGrants(t *testing.T) {
 	// both deployments share one class
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 2, 0), slices.Delete(deploymentWithDueMachines(e, 2, 0), 2, 3)...)...)
+		append(
+			objectsWithMachinesDueForReplacement(d, 2, 0),
+			slices.Delete(objectsWithMachinesDueForReplacement(e, 2, 0), 2, 3)...)...)
 	grantReplacements(w, activitiestest.NewReadInput(d))
 	grantReplacements(w, activitiestest.NewLiveReadInput(e))
-	assert.Equal(t, []string{"d-0", "e-0"}, w.MachineNamesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0", "e-0"}, w.NamesOfMachinesWithReplacementGrant())
 }
 
-func TestReplacementBudgetOfASpec(t *testing.T) {
+func TestReplacementBudgetLimitsGrants(t *testing.T) {
 	t.Parallel()
 	zone := func(m *v1alpha1.Machine) {
 		zone := map[bool]string{true: "a", false: "b"}[m.Name < "d-2"]
@@ -152,7 +161,7 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.NewDeployment("d", 0)
-			objects := append(deploymentWithDueMachines(d, 4, 1), policyWithMaxReplacements(row.budget))
+			objects := append(objectsWithMachinesDueForReplacement(d, 4, 1), policyWithMaxReplacements(row.budget))
 			for _, o := range objects[3 : len(objects)-1] {
 				if row.change != nil {
 					row.change(o.(*v1alpha1.Machine))
@@ -160,8 +169,8 @@ func TestReplacementBudgetOfASpec(t *testing.T) {
 			}
 			w := activitiestest.NewWorld(t, objects...)
 			grantReplacements(w, activitiestest.NewReadInput(d))
-			assert.Equal(t, row.want, w.MachineNamesWithReplacementGrant())
-			assert.Equal(t, row.want, w.ReplacementNames())
+			assert.Equal(t, row.want, w.NamesOfMachinesWithReplacementGrant())
+			assert.Equal(t, row.want, w.RecordedReplacementNames())
 			assert.Len(t, w.TakeNewEvents(), len(row.want))
 		})
 	}
@@ -172,7 +181,7 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
+		append(objectsWithMachinesDueForReplacement(d, 3, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 	activitiestest.FailRequests(w.MachineClient, "patch", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
@@ -182,8 +191,8 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 	require.Error(t, err)
 	_, retryable := activitiestest.FailureTypeOf(t, err)
 	assert.True(t, retryable)
-	assert.Equal(t, []string{"d-0", "d-1"}, w.ReplacementNames())
-	assert.NotSubset(t, w.MachineNamesWithReplacementGrant(), []string{"d-0", "d-1"})
+	assert.Equal(t, []string{"d-0", "d-1"}, w.RecordedReplacementNames())
+	assert.NotSubset(t, w.NamesOfMachinesWithReplacementGrant(), []string{"d-0", "d-1"})
 	version := w.Deployment("d").ResourceVersion
 
 	w.AwaitCaches()
@@ -193,7 +202,7 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 		"a run that was ended in between is seen to be so",
 	)
 	grantReplacements(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, []string{"d-0", "d-1"}, w.MachineNamesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0", "d-1"}, w.NamesOfMachinesWithReplacementGrant())
 	assert.Equal(t, version, w.Deployment("d").ResourceVersion, "nothing is granted twice")
 	assert.Len(t, w.TakeNewEvents(), 2, "nor told twice")
 }
@@ -201,25 +210,25 @@ func TestLostReplacementMarkIsWrittenByNextRun(t *testing.T) {
 func TestGrantReplacementsOfADeploymentThatChanged(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 0)
-	w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
+	w := activitiestest.NewWorld(t, objectsWithMachinesDueForReplacement(d, 2, 0)...)
 	release := w.HoldEvents()
-	w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("note", "new"))
+	w.EditObject(cache.DeploymentsResource, "d", activitiestest.NewAnnotationPatch("note", "new"))
 	_, err := activitiestest.RunActivity[deployment.GrantResult](
 		w,
 		newActivities(w.Kube).GrantReplacements,
 		activitiestest.NewReadInput(d),
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-	assert.Empty(t, w.MachineNamesWithReplacementGrant(), "no machine gets a grant that is not recorded")
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+	assert.Empty(t, w.NamesOfMachinesWithReplacementGrant(), "no machine gets a grant that is not recorded")
 	assert.Empty(t, w.TakeNewEvents())
 	release()
 	grantReplacements(w, activitiestest.NewLiveReadInput(d))
-	assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant())
+	assert.Equal(t, []string{"d-0"}, w.NamesOfMachinesWithReplacementGrant())
 
 	t.Run("or that is gone", func(t *testing.T) {
 		for _, in := range []kube.ReadInput{{Ref: activitiestest.NewFormerObjectRef(d)}, {Ref: activitiestest.NewFormerObjectRef(d), Live: true}} {
 			_, err := activitiestest.RunActivity[deployment.GrantResult](w, newActivities(w.Kube).GrantReplacements, in)
-			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 		}
 	})
 }
@@ -238,7 +247,7 @@ func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 		},
 		"it is another": func(w *activitiestest.World) { w.ReplaceWithOtherMachine("d-0") },
 		"it was told before": func(w *activitiestest.World) {
-			w.EditObject(cache.Machines, "d-0", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
+			w.EditObject(cache.MachinesResource, "d-0", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationReplacementGranted, "now"))
 		},
 		"it is going": func(w *activitiestest.World) {
 			require.NoError(w.T, w.MachineClient.MachineV1alpha1().Machines(activitiestest.TestNamespace).Delete(w.T.Context(), "d-0", metav1.DeleteOptions{}))
@@ -248,7 +257,7 @@ func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 			d := activitiestest.NewDeployment("d", 0)
 			w := activitiestest.NewWorld(
 				t,
-				append(deploymentWithDueMachines(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
+				append(objectsWithMachinesDueForReplacement(d, 2, 0), policyWithMaxReplacements(intstr.FromInt32(2)))...)
 			w.HoldEvents()
 			happens(w)
 			_, err := activitiestest.RunActivity[deployment.GrantResult](
@@ -267,7 +276,7 @@ func TestMachineThatNeedsNoReplacementIsNotWritten(t *testing.T) {
 				assert.Equal(t, "now", w.Machine("d-0").Annotations[v1alpha1.AnnotationReplacementGranted])
 				return
 			}
-			assert.Equal(t, []string{"d-1"}, w.MachineNamesWithReplacementGrant())
+			assert.Equal(t, []string{"d-1"}, w.NamesOfMachinesWithReplacementGrant())
 		})
 	}
 }
@@ -277,9 +286,9 @@ func TestNothingIsGrantedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 2, 0), activitiestest.NewMachinesWithDeadAndHealthyNodes(3, 3)...)...)
+		append(objectsWithMachinesDueForReplacement(d, 2, 0), activitiestest.NewMachinesWithGoneAndHealthyNodes(3, 3)...)...)
 	granted := grantReplacements(w, activitiestest.NewReadInput(d))
 	assert.Contains(t, granted.Why, "3 of 6 nodes look dead at once")
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 	assert.Empty(t, w.TakeNewEvents())
 }

@@ -25,23 +25,23 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			d := activitiestest.NewDeployment("d", 0)
 			d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
-			objects := deploymentWithDueMachines(d, 1, 1)
+			objects := objectsWithMachinesDueForReplacement(d, 1, 1)
 			activitiestest.ApplyChanges(objects[4].(*v1alpha1.Machine), row.change)
 			w := activitiestest.NewWorld(t, objects...)
 			grantReplacements(w, activitiestest.NewReadInput(d))
 			if row.holds {
-				assert.Equal(t, []string{"gone"}, w.ReplacementNames())
-				assert.Empty(t, w.WriteRequests())
+				assert.Equal(t, []string{"gone"}, w.RecordedReplacementNames())
+				assert.Empty(t, w.MutatingRequests())
 				return
 			}
-			assert.Equal(t, []string{"d-0"}, w.ReplacementNames(), "released, and given to the next")
-			assert.Equal(t, []string{"d-0"}, w.MachineNamesWithReplacementGrant())
+			assert.Equal(t, []string{"d-0"}, w.RecordedReplacementNames(), "released, and given to the next")
+			assert.Equal(t, []string{"d-0"}, w.NamesOfMachinesWithReplacementGrant())
 		})
 	}
 	t.Run("Terminating", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")}
-		objects := deploymentWithDueMachines(d, 2, 1)
+		objects := objectsWithMachinesDueForReplacement(d, 2, 1)
 		activitiestest.ApplyChanges(
 			objects[3].(*v1alpha1.Machine),
 			[]func(*v1alpha1.Machine){
@@ -52,39 +52,39 @@ func TestGrantIsInUseUntilSubstituteRuns(t *testing.T) {
 		)
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewReadInput(d))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("the last one is released too", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("gone")}
-		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 0, 2)...)
+		w := activitiestest.NewWorld(t, objectsWithMachinesDueForReplacement(d, 0, 2)...)
 		granted := grantReplacements(w, activitiestest.NewReadInput(d))
-		assert.Empty(t, w.ReplacementNames())
-		assert.Equal(t, kube.MinVersions{cache.Deployments: w.Deployment("d").ResourceVersion}, granted.Versions)
+		assert.Empty(t, w.RecordedReplacementNames())
+		assert.Equal(t, kube.MinVersions{cache.DeploymentsResource: w.Deployment("d").ResourceVersion}, granted.Versions)
 		assert.Empty(t, w.TakeNewEvents())
 	})
 	t.Run("one that a person marked is registered", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 0)
-		objects := deploymentWithDueMachines(d, 2, 0)
+		objects := objectsWithMachinesDueForReplacement(d, 2, 0)
 		activitiestest.ApplyChanges(
 			objects[4].(*v1alpha1.Machine),
 			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
 		)
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewReadInput(d))
-		assert.Equal(t, []string{"d-1"}, w.ReplacementNames(), "it uses the budget")
-		assert.Equal(t, []string{"d-1"}, w.MachineNamesWithReplacementGrant())
+		assert.Equal(t, []string{"d-1"}, w.RecordedReplacementNames(), "it uses the budget")
+		assert.Equal(t, []string{"d-1"}, w.NamesOfMachinesWithReplacementGrant())
 	})
 	t.Run("no grant ends by time", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 0)
 		d.Status.Replacements = []v1alpha1.MachineReplacement{activitiestest.NewReplacementRecord("d-0")} // granted long ago
-		objects := deploymentWithDueMachines(d, 2, 0)
+		objects := objectsWithMachinesDueForReplacement(d, 2, 0)
 		activitiestest.ApplyChanges(
 			objects[3].(*v1alpha1.Machine),
 			[]func(*v1alpha1.Machine){activitiestest.WithReplacementGrant},
 		)
 		w := activitiestest.NewWorld(t, objects...)
 		grantReplacements(w, activitiestest.NewReadInput(d))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 }

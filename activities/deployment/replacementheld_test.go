@@ -15,8 +15,8 @@ import (
 	observedeployment "millwright/observe/deployment"
 )
 
-// decisionFlags returns those fields of a deployment's decision that are about replacements.
-func decisionFlags(w *activitiestest.World, in kube.ReadInput) (need attention.Need, flags map[string]bool) {
+// replacementFlags returns those fields of a deployment's decision that are about replacements.
+func replacementFlags(w *activitiestest.World, in kube.ReadInput) (need attention.Need, flags map[string]bool) {
 	w.T.Helper()
 	d := activitiestest.DecideDeployment(w, in)
 	flags = map[string]bool{}
@@ -49,7 +49,7 @@ func replacementHeldCondition(
 	return nil
 }
 
-func newFlags(names ...string) map[string]bool {
+func newReplacementFlags(names ...string) map[string]bool {
 	flags := map[string]bool{}
 	for _, name := range names {
 		flags[name] = true
@@ -62,14 +62,14 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 2, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
+		append(objectsWithMachinesDueForReplacement(d, 2, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 
-	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
+	need, is := replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.NeedReplacement, need)
 	assert.Equal(
 		t,
-		newFlags("replace", "held"),
+		newReplacementFlags("replace", "held"),
 		is,
 		"one is to be granted, the other has to wait, and that is said already",
 	)
@@ -84,27 +84,27 @@ func TestADeploymentSaysWhyMachinesAreNotReplaced(t *testing.T) {
 		[]string{"True", "ReplacementHeld", "1 machine is due; the replacement budget (1) is used by machine d-0"},
 		[]string{string(c.Status), c.Reason, c.Message},
 	)
-	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
+	need, is = replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.NeedReplacement, need)
-	assert.Equal(t, newFlags("held"), is, "nothing to do but to wait")
+	assert.Equal(t, newReplacementFlags("held"), is, "nothing to do but to wait")
 
 	t.Run("what it waits for may change", func(t *testing.T) {
 		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": 0}})
 		w.AwaitCaches()
-		_, is := decisionFlags(w, activitiestest.NewReadInput(d))
+		_, is := replacementFlags(w, activitiestest.NewReadInput(d))
 		assert.True(t, is["held"] && is["report"])
 		assert.Contains(t, replacementHeldCondition(w, d).Message, "the replacement budget is 0")
-		_, is = decisionFlags(w, activitiestest.NewReadInput(d))
-		assert.Equal(t, newFlags("held"), is)
+		_, is = replacementFlags(w, activitiestest.NewReadInput(d))
+		assert.Equal(t, newReplacementFlags("held"), is)
 	})
 	t.Run("until none waits", func(t *testing.T) {
 		w.EditObject("rolloutpolicies", "careful", map[string]any{"spec": map[string]any{"maxReplacements": "100%"}})
 		w.AwaitCaches()
-		_, is := decisionFlags(w, activitiestest.NewReadInput(d))
-		assert.Equal(t, newFlags("replace", "report"), is)
+		_, is := replacementFlags(w, activitiestest.NewReadInput(d))
+		assert.Equal(t, newReplacementFlags("replace", "report"), is)
 		grantReplacements(w, activitiestest.NewReadInput(d))
 		assert.Nil(t, replacementHeldCondition(w, d))
-		need, is := decisionFlags(w, activitiestest.NewReadInput(d))
+		need, is := replacementFlags(w, activitiestest.NewReadInput(d))
 		assert.Equal(t, attention.NeedReplacement, need, "they are being replaced")
 		assert.Empty(t, is)
 	})
@@ -117,17 +117,17 @@ func TestADeploymentNamesTheMachinesThatAreReplaced(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 1, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
+		append(objectsWithMachinesDueForReplacement(d, 1, 1), policyWithMaxReplacements(intstr.FromInt32(1)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
 	grantReplacements(w, activitiestest.NewReadInput(d))
 	w.CreateObjects(activitiestest.NewMachine("d-new", activitiestest.WithOwner[*v1alpha1.Machine](w.MachineSet("d-s"))))
 	w.AwaitCaches()
 	decision := activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, attention.NeedScale, decision.Pending.Need, "its status is late")
+	assert.Equal(t, attention.NeedScaling, decision.Pending.Need, "its status is late")
 	assert.Equal(t, "1 machine is being replaced: d-0", decision.Pending.WaitText())
 }
 
-func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
+func TestReplacementHeldIsAbsentIfNoMachineIsDueForReplacement(t *testing.T) {
 	t.Parallel()
 	leftover := func(d *v1alpha1.MachineDeployment) {
 		d.Status.Conditions = []v1alpha1.MachineDeploymentCondition{{
@@ -146,42 +146,45 @@ func TestADeploymentWithoutDueMachinesHasNoHeldCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(
 				t,
-				append(deploymentWithDueMachines(row.d, row.due, 1), policyWithMaxReplacements(intstr.FromInt32(row.budget)))...)
-			_, is := decisionFlags(w, activitiestest.NewReadInput(row.d))
-			assert.Equal(t, newFlags("report"), is, "what was said once is to be taken back")
+				append(
+					objectsWithMachinesDueForReplacement(row.d, row.due, 1),
+					policyWithMaxReplacements(intstr.FromInt32(row.budget)),
+				)...)
+			_, is := replacementFlags(w, activitiestest.NewReadInput(row.d))
+			assert.Equal(t, newReplacementFlags("report"), is, "what was said once is to be taken back")
 			assert.Nil(t, replacementHeldCondition(w, row.d))
-			_, is = decisionFlags(w, activitiestest.NewReadInput(row.d))
+			_, is = replacementFlags(w, activitiestest.NewReadInput(row.d))
 			assert.Empty(t, is)
 		})
 	}
 }
 
-func TestReplacementHeldFollowsDueMachines(t *testing.T) {
+func TestReplacementHeldFollowsMachinesDueForReplacement(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 0, 1), policyWithMaxReplacements(intstr.FromInt32(0)))...)
+		append(objectsWithMachinesDueForReplacement(d, 0, 1), policyWithMaxReplacements(intstr.FromInt32(0)))...)
 	activitiestest.ReportDeployment(w, newCountsReport(d))
-	need, is := decisionFlags(w, activitiestest.NewReadInput(d))
+	need, is := replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.NeedNothing, need)
 	assert.Empty(t, is)
 
 	well := w.Machine("d-0").Status.DeepCopy()
 	w.ChangeMachineStatus("d-0", activitiestest.WithReplacementDue("HealthTimeout"))
-	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
+	need, is = replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.NeedReplacement, need)
-	assert.Equal(t, newFlags("held", "report"), is)
+	assert.Equal(t, newReplacementFlags("held", "report"), is)
 	assert.NotNil(t, replacementHeldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, newFlags("held"), is)
+	_, is = replacementFlags(w, activitiestest.NewReadInput(d))
+	assert.Equal(t, newReplacementFlags("held"), is)
 
 	w.ChangeMachineStatus("d-0", func(m *v1alpha1.Machine) { m.Status = *well })
-	need, is = decisionFlags(w, activitiestest.NewReadInput(d))
+	need, is = replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Equal(t, attention.NeedNothing, need)
-	assert.Equal(t, newFlags("report"), is)
+	assert.Equal(t, newReplacementFlags("report"), is)
 	assert.Nil(t, replacementHeldCondition(w, d))
-	_, is = decisionFlags(w, activitiestest.NewReadInput(d))
+	_, is = replacementFlags(w, activitiestest.NewReadInput(d))
 	assert.Empty(t, is)
 }
 
@@ -190,9 +193,9 @@ func TestADeploymentSaysThatTooManyNodesAreDead(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 0)
 	w := activitiestest.NewWorld(
 		t,
-		append(deploymentWithDueMachines(d, 1, 0), activitiestest.NewMachinesWithDeadAndHealthyNodes(4, 0)...)...)
-	_, is := decisionFlags(w, activitiestest.NewReadInput(d))
-	assert.Equal(t, newFlags("held", "report"), is)
+		append(objectsWithMachinesDueForReplacement(d, 1, 0), activitiestest.NewMachinesWithGoneAndHealthyNodes(4, 0)...)...)
+	_, is := replacementFlags(w, activitiestest.NewReadInput(d))
+	assert.Equal(t, newReplacementFlags("held", "report"), is)
 	c := replacementHeldCondition(w, d)
 	require.NotNil(t, c)
 	assert.Contains(t, c.Message, "4 of 4 nodes look dead at once")

@@ -20,5 +20,5 @@ type RollbackInput struct {
 // spec.rollbackTo. A former set that is gone or is being deleted causes a Conflict. See KindAdapter.RollBackDeployment,
 // and deployment.RestoreTemplateFromSet in observe.
 func (a *Activities) RollBackDeployment(ctx context.Context, in RollbackInput) (kube.MinVersions, error) {
-	return a.mcmAdapter().RollBackDeployment(ctx, in)
+	return a.mcmKindAdapter().RollBackDeployment(ctx, in)
 }

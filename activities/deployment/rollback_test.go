@@ -53,7 +53,7 @@ func TestRollBackDeployment(t *testing.T) {
 			newRollbackInput(d, former),
 		)
 		got := w.Deployment("d")
-		assert.Equal(t, kube.MinVersions{cache.Deployments: got.ResourceVersion}, versions)
+		assert.Equal(t, kube.MinVersions{cache.DeploymentsResource: got.ResourceVersion}, versions)
 		assert.Nil(t, got.Spec.RollbackTo)
 		assert.Equal(
 			t,
@@ -62,13 +62,13 @@ func TestRollBackDeployment(t *testing.T) {
 			"labels and annotations that it had not are gone, and so is the hash",
 		)
 		assert.True(t, observeset.IsSameTemplate(&former.Spec.Template, &got.Spec.Template))
-		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
+		assert.Equal(t, []string{"update machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.TakeNewEvents())
 		assert.Equal(t, former.Spec, w.MachineSet("d-1").Spec)
 	})
 	t.Run("also when the status of the set changed", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		w.EditObject(cache.Sets, "d-1", activitiestest.NewAnnotationPatch("x", "y"))
+		w.EditObject(cache.SetsResource, "d-1", activitiestest.NewAnnotationPatch("x", "y"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
@@ -111,21 +111,21 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 		kind       string
 	}{
 		"the deployment changed": {d, former, func(w *activitiestest.World) {
-			w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
-		}, kube.TypeConflict},
-		"the deployment is going": {activitiestest.NewDeployment("d", 3, withRollbackRequest, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), former, nil, kube.TypeConflict},
-		"the deployment is gone":  {activitiestest.NewDeployment("other", 3, withRollbackRequest), former, nil, kube.TypeObjectGone},
-		"the set is going":        {d, activitiestest.NewMachineSet("d-1", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), nil, kube.TypeConflict},
-		"the set is gone":         {d, activitiestest.NewMachineSet("d-2", 0), nil, kube.TypeConflict},
+			w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{"replicas": 5}})
+		}, kube.FailureTypeConflict},
+		"the deployment is going": {activitiestest.NewDeployment("d", 3, withRollbackRequest, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineDeployment]), former, nil, kube.FailureTypeConflict},
+		"the deployment is gone":  {activitiestest.NewDeployment("other", 3, withRollbackRequest), former, nil, kube.FailureTypeObjectGone},
+		"the set is going":        {d, activitiestest.NewMachineSet("d-1", 0, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]), nil, kube.FailureTypeConflict},
+		"the set is gone":         {d, activitiestest.NewMachineSet("d-2", 0), nil, kube.FailureTypeConflict},
 		"another set has its name": {
-			d, activitiestest.NewMachineSet("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.TypeConflict,
+			d, activitiestest.NewMachineSet("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.FailureTypeConflict,
 		},
 		"admission refuses it": {d, former, func(w *activitiestest.World) {
 			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
-		}, kube.TypeRefused},
+		}, kube.FailureTypeRefused},
 		"the deployment changes at the last moment": {d, former, func(w *activitiestest.World) {
-			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.Deployments, "d", activitiestest.NewAnnotationPatch("x", "y")) })
-		}, kube.TypeConflict},
+			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.DeploymentsResource, "d", activitiestest.NewAnnotationPatch("x", "y")) })
+		}, kube.FailureTypeConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.deployment, row.set)
@@ -152,18 +152,18 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			newRollbackInput(d, former),
 		)
 		require.ErrorContains(t, err, "get set shop/d-1: later")
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("somebody took the wish back", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d, former)
-		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
+		w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{"rollbackTo": nil}})
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).RollBackDeployment,
 			newRollbackInput(d, former),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 		assert.Empty(t, w.TakeNewEvents())
 	})
 }

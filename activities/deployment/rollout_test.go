@@ -58,7 +58,7 @@ func newRolloutWorld(t *testing.T) (*activitiestest.World, *v1alpha1.MachineDepl
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		),
 		activitiestest.NewMachine("new", of(now), activitiestest.WithPhase(v1alpha1.MachineRunning)),
-		activitiestest.NewMachine("newer", of(now), activitiestest.WithInstanceBlocker("ResourceExhausted", "no room")),
+		activitiestest.NewMachine("newer", of(now), activitiestest.WithInstanceNotReady("ResourceExhausted", "no room")),
 	)
 	return activitiestest.NewWorld(t, objects...), d
 }
@@ -217,7 +217,7 @@ func TestReportDeploymentWithFieldsPrunedByOlderCRDs(t *testing.T) {
 		func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Set = "" },
 	} {
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).ReportDeployment, report)
-		activitiestest.AssertFailure(t, err, kube.TypeOldCRDs, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeOldCRDs, false)
 		require.ErrorContains(t, err, "the CRDs of this version are not installed")
 	}
 }
@@ -248,7 +248,7 @@ func TestReportDeploymentRecordsARollout(t *testing.T) {
 			is,
 			activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)}).Rollout,
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("is another one as a whole", func(t *testing.T) {
 		status := activitiestest.ReportDeployment(

@@ -70,7 +70,7 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 		case cache.IsOrphaning(set):
 			return nil, kube.ConflictError(in.Deployment) // the next decision waits until the set is gone
 		default:
-			return nil, a.countCollision(ctx, in.Deployment, d)
+			return nil, a.incrementCollisionCount(ctx, in.Deployment, d)
 		}
 	case apierrors.IsInvalid(err), apierrors.IsForbidden(err):
 		a.Kube.Recorder.Event(
@@ -83,8 +83,8 @@ func (a *Activities) CreateSet(ctx context.Context, in SetCreation) (kube.MinVer
 	if err != nil {
 		return nil, kube.ClassifyWriteError(ctx, in.Deployment, fmt.Errorf("create set of deployment %s: %w", d.Name, err))
 	}
-	versions := kube.MinVersions{cache.Sets: set.ResourceVersion}
-	return versions, a.mcmAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
+	versions := kube.MinVersions{cache.SetsResource: set.ResourceVersion}
+	return versions, a.mcmKindAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
 // isWantedSet reports whether the existing set with the wanted name is the wanted set. A set that is being deleted is
@@ -94,8 +94,8 @@ func isWantedSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 		observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 }
 
-// countCollision increments the collision count in the status, so that the next hash differs.
-func (a *Activities) countCollision(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
+// incrementCollisionCount increments the collision count in the status, so that the next hash differs.
+func (a *Activities) incrementCollisionCount(ctx context.Context, ref kube.Ref, d *v1alpha1.MachineDeployment) error {
 	count := int32(1)
 	if d.Status.CollisionCount != nil {
 		count += *d.Status.CollisionCount
@@ -148,19 +148,19 @@ type SetChanges struct {
 
 // ChangeSets changes and deletes sets. See KindAdapter.ChangeSets.
 func (a *Activities) ChangeSets(ctx context.Context, in SetChanges) (kube.MinVersions, error) {
-	return a.mcmAdapter().ChangeSets(ctx, in)
+	return a.mcmKindAdapter().ChangeSets(ctx, in)
 }
 
-// mcmAdapter returns the KindAdapter of MCM's kinds.
-func (a *Activities) mcmAdapter() KindAdapter[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
+// mcmKindAdapter returns the KindAdapter of MCM's kinds.
+func (a *Activities) mcmKindAdapter() KindAdapter[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet] {
 	return KindAdapter[*v1alpha1.MachineDeployment, *v1alpha1.MachineSet]{
 		Kube: a.Kube,
-		Deployments: func(namespace string) Client[*v1alpha1.MachineDeployment] {
+		DeploymentsClient: func(namespace string) Client[*v1alpha1.MachineDeployment] {
 			return a.Kube.Deployments(namespace)
 		},
-		Sets:             func(namespace string) Client[*v1alpha1.MachineSet] { return a.Kube.Sets(namespace) },
-		Kind:             "deployment",
-		Resources:        [2]cache.Resource{cache.Deployments, cache.Sets},
+		SetsClient:       func(namespace string) Client[*v1alpha1.MachineSet] { return a.Kube.Sets(namespace) },
+		DeploymentKind:   "deployment",
+		Resources:        [2]cache.Resource{cache.DeploymentsResource, cache.SetsResource},
 		CachedDeployment: a.Kube.Cluster.Deployment,
 		IsManaged:        func(*v1alpha1.MachineDeployment) bool { return true },
 		SelectsSet:       deployment.SelectsSet,
@@ -195,7 +195,7 @@ func (a *Activities) mcmAdapter() KindAdapter[*v1alpha1.MachineDeployment, *v1al
 			IsRollbackRequested:   func(d *v1alpha1.MachineDeployment) bool { return d.Spec.RollbackTo != nil },
 			RemoveRollbackRequest: func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = nil },
 			ReadFormerSet:         a.readExistingSet,
-			IsSameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
+			HaveSameTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 				return observeset.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
 			RestoreTemplate: func(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time) {

@@ -17,8 +17,8 @@ import (
 	observeset "millwright/observe/set"
 )
 
-// nameOfSet returns the name and hash of the set of a deployment's template.
-func nameOfSet(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
+// nameAndHashOfSet returns the name and hash of the set of a deployment's template.
+func nameAndHashOfSet(t *testing.T, d *v1alpha1.MachineDeployment, collisions *int32) (name, hash string) {
 	t.Helper()
 	hash, err := observeset.TemplateHash(&d.Spec.Template, collisions)
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func TestCreateSet(t *testing.T) {
 		},
 	)
 	require.NoError(t, err)
-	name, hash := nameOfSet(t, d, nil)
+	name, hash := nameAndHashOfSet(t, d, nil)
 	s := w.MachineSet(name)
 	require.NotNil(t, s, "its name follows from the template")
 	labels := map[string]string{"app": "web", v1alpha1.LabelMachineTemplateHash: hash}
@@ -79,8 +79,12 @@ func TestCreateSet(t *testing.T) {
 	after := w.Deployment("d")
 	assert.Equal(t, map[string]string{"app": "web"}, after.Spec.Template.Labels, "the deployment itself has no hash")
 	assert.Equal(t, "10", after.Annotations[v1alpha1.AnnotationRevision], "it is numbered like its set")
-	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.WriteRequests())
-	assert.Equal(t, kube.MinVersions{cache.Sets: s.ResourceVersion, cache.Deployments: after.ResourceVersion}, versions)
+	assert.Equal(t, []string{"create machinesets", "patch machinedeployments"}, w.MutatingRequests())
+	assert.Equal(
+		t,
+		kube.MinVersions{cache.SetsResource: s.ResourceVersion, cache.DeploymentsResource: after.ResourceVersion},
+		versions,
+	)
 	assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set " + name + " to 2"}, w.TakeNewEvents())
 	assert.Nil(t, after.Status.CollisionCount)
 
@@ -101,14 +105,19 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		name, _ := nameOfSet(t, d, nil)
+		name, _ := nameAndHashOfSet(t, d, nil)
 		assert.Equal(
 			t,
-			kube.MinVersions{cache.Sets: w.MachineSet(name).ResourceVersion},
+			kube.MinVersions{cache.SetsResource: w.MachineSet(name).ResourceVersion},
 			versions,
 			"the deployment was not written",
 		)
-		assert.Equal(t, []string{"create machinesets", "create machinesets"}, w.WriteRequests(), "the second meets the first")
+		assert.Equal(
+			t,
+			[]string{"create machinesets", "create machinesets"},
+			w.MutatingRequests(),
+			"the second meets the first",
+		)
 	})
 	t.Run("where it got one, the second meets another version", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 3)
@@ -125,7 +134,7 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 		assert.Len(t, w.TakeNewEvents(), 1)
 	})
@@ -155,13 +164,13 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			activitiestest.NewSetCreation(d),
 		)
 		require.NoError(t, err)
-		name, _ := nameOfSet(t, d, nil)
+		name, _ := nameAndHashOfSet(t, d, nil)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		assert.Equal(
 			t,
 			kube.MinVersions{
-				cache.Sets:        w.MachineSet(name).ResourceVersion,
-				cache.Deployments: w.Deployment("d").ResourceVersion,
+				cache.SetsResource:        w.MachineSet(name).ResourceVersion,
+				cache.DeploymentsResource: w.Deployment("d").ResourceVersion,
 			},
 			versions,
 		)
@@ -176,14 +185,14 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.EditObject(cache.Deployments, "d", classPatch()) },
+			func() { w.EditObject(cache.DeploymentsResource, "d", classPatch()) },
 		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.NotContains(t, w.Deployment("d").Annotations, v1alpha1.AnnotationRevision)
 	})
 }
@@ -198,7 +207,7 @@ func classPatch() map[string]any {
 func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 3)
-	name, _ := nameOfSet(t, d, nil)
+	name, _ := nameAndHashOfSet(t, d, nil)
 	for what, taken := range map[string]*v1alpha1.MachineSet{
 		"by a stranger":                                  activitiestest.NewMachineSet(name, 1, withOtherLabels),
 		"by a set of another template":                   activitiestest.NewOwnedSet(d, name, 1, func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class.Name = "old" }),
@@ -212,7 +221,7 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 				newActivities(w.Kube).CreateSet,
 				activitiestest.NewSetCreation(d),
 			)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.Equal(t, int32(1), *w.Deployment("d").Status.CollisionCount)
 
 			_, err = activitiestest.RunActivity[kube.MinVersions](
@@ -221,21 +230,21 @@ func TestCreateSetWhoseNameIsTaken(t *testing.T) {
 				activitiestest.NewSetCreation(w.Deployment("d")),
 			)
 			require.NoError(t, err)
-			other, _ := nameOfSet(t, d, new(int32(1)))
+			other, _ := nameAndHashOfSet(t, d, new(int32(1)))
 			assert.NotNil(t, w.MachineSet(other), "the next name is free")
 			assert.Equal(t, int32(1), w.MachineSet(name).Spec.Replicas, "the other set is left alone")
 		})
 	}
 	t.Run("each collision counts", func(t *testing.T) {
 		d.Status.CollisionCount = new(int32(1))
-		second, _ := nameOfSet(t, d, d.Status.CollisionCount)
+		second, _ := nameAndHashOfSet(t, d, d.Status.CollisionCount)
 		w := activitiestest.NewWorld(t, d, activitiestest.NewMachineSet(second, 1, withOtherLabels))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, int32(2), *w.Deployment("d").Status.CollisionCount)
 	})
 }
@@ -250,7 +259,7 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateSet,
 			deployment.SetCreation{Deployment: activitiestest.NewFormerObjectRef(d), Version: "900"},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
@@ -259,8 +268,8 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateSet,
 			deployment.SetCreation{Deployment: activitiestest.NewRef(d), Version: "899"},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("what the API server will not take, and people hear of it", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
@@ -277,7 +286,7 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateSet,
 			activitiestest.NewSetCreation(d),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 		assert.Equal(
 			t,
 			[]string{`Warning MachineSetCreateError Error creating machine set: MachineSet "d-x" is invalid`},
@@ -319,12 +328,12 @@ func TestChangeSets(t *testing.T) {
 			map[string]string{v1alpha1.AnnotationDesiredReplicas: "7", v1alpha1.AnnotationMaxReplicas: "9"},
 			w.MachineSet("s").Annotations,
 		)
-		assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet("s").ResourceVersion}, versions)
+		assert.Equal(t, kube.MinVersions{cache.SetsResource: w.MachineSet("s").ResourceVersion}, versions)
 		assert.Equal(t, []string{"Normal ScalingMachineSet Scaled up machine set s to 5"}, w.TakeNewEvents())
 
 		before := w.Snapshot()
 		_, err = changeSets(w, d, grow, nil)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, before, w.Snapshot(), "run again it meets its own version")
 	})
 	t.Run("records an event only if the decision requests one", func(t *testing.T) {
@@ -363,7 +372,7 @@ func TestChangeSets(t *testing.T) {
 			} {
 				w := activitiestest.NewWorld(t, d, row.set)
 				_, err := changeSets(w, d, []rollout.SetResize{row.other}, nil)
-				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 				assert.Equal(t, int32(3), w.MachineSet("s").Spec.Replicas)
 			}
 		},
@@ -376,14 +385,14 @@ func TestChangeSets(t *testing.T) {
 			{Name: "changed", UID: "uid-changed", Version: "899"},
 		}
 		_, err := changeSets(w, d, nil, all)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.NotNil(t, w.MachineSet("s").DeletionTimestamp)
 		assert.Nil(t, w.MachineSet("changed").DeletionTimestamp)
 	})
 	t.Run("a set that is gone is not the deployment", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, d)
 		_, err := changeSets(w, d, grow, nil)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 		assert.ErrorContains(t, err, "shop/s")
 	})
 }

@@ -42,7 +42,7 @@ func possibleSetChanges(d *v1alpha1.MachineDeployment, target rollout.ObjectTarg
 }
 
 // A repeated change writes nothing. A set that changed since the decision stays unchanged.
-func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
+func TestOutdatedOrRepeatedSetChangesWriteNothing(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 3, withRevision[*v1alpha1.MachineDeployment]("2"))
 	anew := func() *activitiestest.World {
@@ -64,7 +64,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 				w := anew()
 				before := w.Snapshot()
 				_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
-				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 				assert.Equal(t, before, w.Snapshot())
 				assert.Empty(t, w.TakeNewEvents())
 			})
@@ -75,7 +75,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 			w := anew()
 			d := w.Deployment("d")
 			d.Spec.MinReadySeconds, d.Annotations["note"] = 7, "new" // gives each change something to write
-			w.EditObject(cache.Deployments, "d", activitiestest.EncodeObject(d))
+			w.EditObject(cache.DeploymentsResource, "d", activitiestest.EncodeObject(d))
 			in := in
 			if kind == "close" {
 				in.ForbidScaleUp = []rollout.ObjectTarget{newSetTarget("open")}
@@ -89,7 +89,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 			if kind == "delete" {
 				require.NoError(t, err, "gone is what it should be")
 			} else {
-				activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+				activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			}
 			assert.Equal(t, before, w.Snapshot())
 			assert.Empty(t, w.TakeNewEvents())
@@ -101,7 +101,7 @@ func TestChangeSetsNeedsTheSeenVersion(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 			assert.ErrorContains(t, err, "shop/s", "it is not the deployment that is gone")
 		})
 	}
@@ -132,9 +132,9 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 					Resize: []rollout.SetResize{{Name: "s", UID: "uid-s", Version: "900", From: 3, To: row.to}},
 				},
 			})
-			_, conflict := kube.FailureOfType(err, kube.TypeConflict)
+			_, conflict := kube.FailureOfType(err, kube.FailureTypeConflict)
 			assert.Equal(t, len(row.want) == 0, conflict)
-			assert.Equal(t, row.want, w.WriteRequests())
+			assert.Equal(t, row.want, w.MutatingRequests())
 		})
 	}
 }
@@ -162,8 +162,13 @@ func TestChangeSetsAllowsAndForbidsScaleUp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"app": "web"}, w.MachineSet("closed").Labels, "other labels stay")
 	assert.Equal(t, map[string]string{"app": "web", v1alpha1.LabelScaleUpDisabled: "true"}, w.MachineSet("open").Labels)
-	assert.Equal(t, kube.MinVersions{cache.Sets: w.MachineSet("open").ResourceVersion}, versions, "the last version")
-	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.WriteRequests())
+	assert.Equal(
+		t,
+		kube.MinVersions{cache.SetsResource: w.MachineSet("open").ResourceVersion},
+		versions,
+		"the last version",
+	)
+	assert.Equal(t, []string{"patch machinesets", "patch machinesets"}, w.MutatingRequests())
 }
 
 func TestChangeSetsSetsTheRevision(t *testing.T) {
@@ -202,10 +207,13 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 		assert.Equal(t, "4", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 		assert.Equal(
 			t,
-			kube.MinVersions{cache.Sets: after.ResourceVersion, cache.Deployments: w.Deployment("d").ResourceVersion},
+			kube.MinVersions{
+				cache.SetsResource:        after.ResourceVersion,
+				cache.DeploymentsResource: w.Deployment("d").ResourceVersion,
+			},
 			versions,
 		)
-		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.WriteRequests(), "one write each")
+		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.MutatingRequests(), "one write each")
 	})
 	t.Run("without a history: what the set has stays", func(t *testing.T) {
 		old := s.DeepCopy()
@@ -286,8 +294,8 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 				after.Annotations[v1alpha1.AnnotationRevision],
 			},
 		)
-		assert.Equal(t, kube.MinVersions{cache.Sets: after.ResourceVersion}, versions)
-		assert.Equal(t, []string{"update machinesets"}, w.WriteRequests(), "the deployment has its number")
+		assert.Equal(t, kube.MinVersions{cache.SetsResource: after.ResourceVersion}, versions)
+		assert.Equal(t, []string{"update machinesets"}, w.MutatingRequests(), "the deployment has its number")
 		w.AwaitCaches()
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Sync, "once is enough")
 	})
@@ -298,10 +306,10 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 			}
 			w := activitiestest.NewWorld(t, d, s)
 			w.HoldEvents()
-			w.EditObject(cache.Deployments, "d", classPatch())
+			w.EditObject(cache.DeploymentsResource, "d", classPatch())
 			before := w.Snapshot()
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ChangeSets, in)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.Equal(t, before, w.Snapshot(), "%s: the set is a activitiestest.Former one by now", kind)
 		}
 	})
@@ -313,14 +321,14 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 			"machinedeployments",
 			1,
 			nil,
-			func() { w.EditObject(cache.Deployments, "d", classPatch()) },
+			func() { w.EditObject(cache.DeploymentsResource, "d", classPatch()) },
 		)
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).ChangeSets,
 			possibleSetChanges(d, newSetTarget("s"))["revise"],
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, "1", w.Deployment("d").Annotations[v1alpha1.AnnotationRevision])
 	})
 	t.Run("a deployment that is gone, or is another", func(t *testing.T) {
@@ -334,8 +342,8 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 					SetChanges: rollout.SetChanges{Sync: []rollout.ObjectTarget{newSetTarget("s")}},
 				},
 			)
-			activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-			assert.Empty(t, w.WriteRequests())
+			activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
+			assert.Empty(t, w.MutatingRequests())
 		}
 	})
 }

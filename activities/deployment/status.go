@@ -40,7 +40,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	var frozen []*v1alpha1.MachineSet
 	thaw, stamp := false, in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (d, changed *v1alpha1.MachineDeployment, err error) {
-		tree, err := ReadTree(ctx, a.Kube, read)
+		tree, err := ReadObjectTree(ctx, a.Kube, read)
 		if d = tree.Deployment; err != nil || d == nil {
 			return nil, nil, err
 		}
@@ -63,7 +63,7 @@ func (a *Activities) ReportDeployment(ctx context.Context, in Report) (string, e
 	case after != before && in.Record != nil && !equality.Semantic.DeepEqual(after.Status.Rollout, recorded):
 		return "", temporal.NewNonRetryableApplicationError(
 			"the API server does not keep all of status.rollout: the CRDs of this version are not installed",
-			kube.TypeOldCRDs,
+			kube.FailureTypeOldCRDs,
 			nil,
 		)
 	}
@@ -124,7 +124,7 @@ func (a *Activities) unfreezeDeployment(
 
 // frozenSets returns the sets that have the label "freeze" and no annotation that has ended the freeze.
 func frozenSets(sets []*v1alpha1.MachineSet) []*v1alpha1.MachineSet {
-	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.HasFreezeLabel(s) })
+	return list.Filter(sets, func(s *v1alpha1.MachineSet) bool { return cache.IsFrozen(s) })
 }
 
 // withoutProgressTime returns a status without the time of its last progress. If only this time differs, the status is
@@ -154,13 +154,13 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 	s.FailedMachines = kube.SummarizeMachines(tree.Members, want.FailedNames)
 	s.ObservedGeneration = d.Generation
 	s.Selector = kube.SelectorText(d.Spec.Selector)
-	others := deployment.OverlappingDeployments(a.Kube.Cluster, d)
+	others := deployment.OverlappingDeploymentNames(a.Kube.Cluster, d)
 	overlap := phrase.TextIf(
 		len(others) > 0,
 		"the selector of %s matches the machines of this deployment",
 		strings.Join(others, ", "),
 	)
-	s.Conditions = withConditionMessage(
+	s.Conditions = setConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentSelectorOverlap,
 		v1alpha1.ReasonSelectorOverlap,
@@ -168,7 +168,7 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 		at,
 	)
 	ignored := kube.IgnoredKindMessage(d.Spec.Template.Spec.Class)
-	s.Conditions = withConditionMessage(
+	s.Conditions = setConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentClassKindIgnored,
 		v1alpha1.ReasonClassKindIgnored,
@@ -179,7 +179,7 @@ func (a *Activities) applyReport(tree deployment.ObjectTree, in Report, now time
 	if slices.ContainsFunc(tree.Members, machine.WaitsForReplacementGrant) && d.DeletionTimestamp == nil {
 		hold = replace.Decide(deployment.ReplacementFacts(a.Kube.Cluster, d, tree.Members, now)).HoldReason
 	}
-	s.Conditions = withConditionMessage(
+	s.Conditions = setConditionMessage(
 		s.Conditions,
 		v1alpha1.MachineDeploymentReplacementHeld,
 		v1alpha1.ReasonReplacementHeld,
@@ -218,15 +218,15 @@ func (in Report) Content(observed rollout.Facts, d metav1.Object) ReportContent 
 	}
 	observed.ReportedStatus, observed.ObservedGeneration = said.Status, d.GetGeneration()
 	said.Progress, said.Plan = observed.Progress, rollout.PlanDeployment(observed)
-	if said.Plan.Pending.NeedsNothing() { // this report may have been the last pending work
+	if said.Plan.PendingWork.NeedsNothing() { // this report may have been the last pending work
 		said.Operation = nil
 	}
 	said.Plan.Status = said.Status
 	return said
 }
 
-// withConditionMessage sets the message of a condition in the list; an empty message removes the condition.
-func withConditionMessage(
+// setConditionMessage sets the message of a condition in the list; an empty message removes the condition.
+func setConditionMessage(
 	list []v1alpha1.MachineDeploymentCondition,
 	kind v1alpha1.MachineDeploymentConditionType,
 	reason, message string,

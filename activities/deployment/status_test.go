@@ -54,17 +54,17 @@ func TestReportDeployment(t *testing.T) {
 	assert.Equal(t, int64(1), status.ObservedGeneration)
 	assert.Equal(t, "app=web", status.Selector)
 	assert.Nil(t, status.CurrentOperation, "the report was all that there was to do")
-	assert.Equal(t, []string{"update machinedeployments/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update machinedeployments/status"}, w.MutatingRequests())
 	assert.Empty(t, w.TakeNewEvents())
 
 	t.Run("says the same again without a write", func(t *testing.T) {
 		w.ForgetRequests()
 		activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("times of a condition move with what they stand for", func(t *testing.T) {
-		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
-		w.WriteStatus(withOldConditions(w.Deployment("d")))
+		w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{"replicas": 2}})
+		w.WriteStatus(withOldConditionTimes(w.Deployment("d")))
 		status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Equal(
 			t,
@@ -87,8 +87,8 @@ func TestReportDeployment(t *testing.T) {
 			"and the last progress is as long ago: another number is no rollout",
 		)
 
-		w.EditObject(cache.Deployments, "d", classPatch())
-		w.WriteStatus(withOldConditions(w.Deployment("d")))
+		w.EditObject(cache.DeploymentsResource, "d", classPatch())
+		w.WriteStatus(withOldConditionTimes(w.Deployment("d")))
 		status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 		assert.Equal(t, "Progressing True MachineSetUpdated", conditionsOf(status)[1])
 		assert.True(t, status.Conditions[1].LastTransitionTime.Equal(&activitiestest.OldTime), "True as before")
@@ -106,12 +106,12 @@ func TestAnUnfrozenDeploymentUnfreezesItsSets(t *testing.T) {
 	d := activitiestest.NewDeployment("d", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
 	w := activitiestest.NewWorld(t, append(machineSetWithMachines(newSettledSet(d, "s", 1)), d)...)
 	freeze := map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True"}}}
-	w.EditObject(cache.Deployments, "d", freeze)
-	w.EditObject(cache.Sets, "s", freeze)
+	w.EditObject(cache.DeploymentsResource, "d", freeze)
+	w.EditObject(cache.SetsResource, "s", freeze)
 	status := activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Contains(t, conditionsOf(status), "Frozen True MachineDeploymentStateSync")
 	w.EditObject(
-		cache.Deployments,
+		cache.DeploymentsResource,
 		"d",
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "now"}}},
 	)
@@ -142,8 +142,8 @@ func TestReportDeploymentShowsRefusedSetCreation(t *testing.T) {
 	assert.Equal(t, []string{"Refused"}, status.CurrentOperation.BlockedBy)
 }
 
-// withOldConditions sets the times of a deployment's conditions to OldTime.
-func withOldConditions(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
+// withOldConditionTimes sets the times of a deployment's conditions to OldTime.
+func withOldConditionTimes(d *v1alpha1.MachineDeployment) *v1alpha1.MachineDeployment {
 	for i := range d.Status.Conditions {
 		d.Status.Conditions[i].LastTransitionTime = activitiestest.OldTime
 		d.Status.Conditions[i].LastUpdateTime = activitiestest.OldTime
@@ -193,7 +193,7 @@ func TestReportDeploymentSumsMachineCounts(t *testing.T) {
 		"by name",
 	)
 
-	w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
+	w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{"replicas": 6}})
 	w.AwaitCaches()
 	assert.Equal(
 		t,
@@ -252,7 +252,7 @@ func TestReportDeploymentShowsNewCurrentSet(t *testing.T) {
 	w.ForgetRequests()
 	status = activitiestest.ReportDeployment(w, deployment.Report{Input: activitiestest.NewDeploymentInput(d)})
 	assert.Equal(t, "Progressing True NewMachineSetCreated", conditionsOf(status)[1], "there was no progress")
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
 // One changed count is enough to write the status.
@@ -309,7 +309,7 @@ func TestReportDeploymentWhoseSelectorOverlaps(t *testing.T) {
 	t.Run("and is taken back when it is mended", func(t *testing.T) {
 		for _, other := range []string{"a", "b"} {
 			w.EditObject(
-				cache.Deployments,
+				cache.DeploymentsResource,
 				other,
 				map[string]any{"spec": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{"app": "api"}}}},
 			)
@@ -338,7 +338,7 @@ func TestReportDeploymentWarnsOfIgnoredClassKind(t *testing.T) {
 		w.AwaitCaches()
 	}
 	w.EditObject(
-		cache.Deployments,
+		cache.DeploymentsResource,
 		"d",
 		map[string]any{
 			"spec": map[string]any{
@@ -360,7 +360,7 @@ func TestReportDeploymentThatIsGone(t *testing.T) {
 			ReadInput: kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewDeployment("d", 1))},
 		},
 	})
-	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 }
 
 // The condition Available reports how many machines must be available. The annotation max-replicas has the largest
@@ -422,7 +422,7 @@ func TestMaxUnavailableAndMaxSurgeLimitMachines(t *testing.T) {
 				deployment.SetCreation{Deployment: activitiestest.NewRef(d), Version: d.ResourceVersion, SetCreation: *creation},
 			)
 			require.NoError(t, err)
-			set, _ := nameOfSet(t, d, nil)
+			set, _ := nameAndHashOfSet(t, d, nil)
 			assert.Equal(t, row.most, w.MachineSet(set).Annotations[v1alpha1.AnnotationMaxReplicas])
 			assert.Contains(
 				t,

@@ -15,20 +15,20 @@ import (
 	"millwright/decide/rollout"
 )
 
-// workerWorld runs the decision and the report of deployment d on one worker, at a given time of the server's clock.
-type workerWorld struct {
+// worldOnWorker runs the decision and the report of deployment d on one worker, at a given time of the server's clock.
+type worldOnWorker struct {
 	*activitiestest.World
 	worker     activitiestest.Worker
 	serverTime time.Time
 }
 
-func (o workerWorld) decisionInput(after time.Duration) deployment.Input {
+func (o worldOnWorker) decisionInput(after time.Duration) deployment.Input {
 	in := deployment.Input{ReadInput: o.worker.NewReadInput(o.Deployment("d"))}
 	in.At = o.serverTime.Add(after)
 	return in
 }
 
-func (o workerWorld) decideRollout(after time.Duration) rollout.Decision {
+func (o worldOnWorker) decideRollout(after time.Duration) rollout.Decision {
 	o.T.Helper()
 	d, err := activitiestest.RunActivityOnWorker[deployment.Decision](
 		o.World,
@@ -40,7 +40,7 @@ func (o workerWorld) decideRollout(after time.Duration) rollout.Decision {
 	return d.Rollout
 }
 
-func (o workerWorld) writeReport(record rollout.Progress) {
+func (o worldOnWorker) writeReport(record rollout.Progress) {
 	o.T.Helper()
 	_, err := activitiestest.RunActivityOnWorker[string](
 		o.World,
@@ -62,7 +62,7 @@ func TestTheClockOfAWorkerDoesNotEndAProgressDeadline(t *testing.T) {
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		w, d := newRolloutWorld(t)
 		w.EditObject("machinedeployments", d.Name, map[string]any{"spec": map[string]any{"progressDeadlineSeconds": 300}})
-		o := workerWorld{w, k, k.ServerTime()}
+		o := worldOnWorker{w, k, k.ServerTime()}
 		o.writeReport(rollout.Progress{Revision: 2, Set: "d-2"})
 		assert.False(t, o.decideRollout(4*time.Minute).Late)
 		assert.True(t, o.decideRollout(6*time.Minute).Late)
@@ -81,7 +81,7 @@ func TestTheClockOfAWorkerDoesNotEndAStep(t *testing.T) {
 			RolloutPolicies(activitiestest.TestNamespace).
 			Create(t.Context(), careful, metav1.CreateOptions{})
 		require.NoError(t, err)
-		o := workerWorld{w, k, k.ServerTime()}
+		o := worldOnWorker{w, k, k.ServerTime()}
 		o.writeReport(rollout.Progress{Revision: 2, Set: "d-2", Reached: o.serverTime})
 		require.NotNil(t, o.decideRollout(4*time.Minute).Pause)
 		assert.Nil(t, o.decideRollout(6*time.Minute).Pause)
@@ -93,7 +93,7 @@ func TestGrantTimeFollowsServerClock(t *testing.T) {
 	t.Parallel()
 	activitiestest.ForEachWorkerClock(t, func(t *testing.T, k activitiestest.Worker) {
 		d := activitiestest.NewDeployment("d", 0)
-		w := activitiestest.NewWorld(t, deploymentWithDueMachines(d, 2, 0)...)
+		w := activitiestest.NewWorld(t, objectsWithMachinesDueForReplacement(d, 2, 0)...)
 		_, err := activitiestest.RunActivityOnWorker[deployment.GrantResult](
 			w,
 			k,

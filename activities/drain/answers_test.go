@@ -124,7 +124,7 @@ var longText = func() string {
 
 func TestAPodThatIsNotFoundIsGone(t *testing.T) {
 	t.Parallel()
-	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 		t.Run("not found: "+string(means), func(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means = means
@@ -189,7 +189,7 @@ func TestThrottledEvictionReportsNoBlocker(t *testing.T) {
 	}
 }
 
-func TestShortRefusalIsNotReported(t *testing.T) {
+func TestShortEvictionRefusalIsNotReported(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 		d.SetRequestError(budgetRefusalError("web"), "a")

@@ -62,7 +62,7 @@ func TestDrainEvictsAsManyPodsAsBudgetAllows(t *testing.T) {
 	)
 }
 
-func TestBudgetThatAllowsEvictionAgainWakesTheDrain(t *testing.T) {
+func TestBudgetThatAllowsEvictionAgainResumesTheDrain(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		change []func(*policyv1.PodDisruptionBudget)
@@ -212,17 +212,17 @@ func TestEvictionIsTriedIfBudgetStatusIsStale(t *testing.T) {
 	)
 }
 
-func TestUncountedPodsUseNoDisruption(t *testing.T) {
+func TestPodsThatBudgetDoesNotCountUseNoDisruption(t *testing.T) {
 	t.Parallel()
 	for name, uncounted := range map[string]func(*corev1.Pod){
 		"finished ones": activitiestest.WithPodPhase(corev1.PodSucceeded), "pending ones": activitiestest.WithPodPhase(corev1.PodPending),
 		"those not ready, while it has spare": func(p *corev1.Pod) { p.Status.Conditions = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			later := activitiestest.NewPod("b", setReady, withDoNotDisrupt("10s"))
+			later := activitiestest.NewPod("b", setPodReady, withDoNotDisrupt("10s"))
 			runEvictionTest(
 				t,
-				[]runtime.Object{newBudget(1), activitiestest.NewPod("a", setReady, uncounted), later},
+				[]runtime.Object{newBudget(1), activitiestest.NewPod("a", setPodReady, uncounted), later},
 				func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 					in.Shown = []drain.Blocker{{Kind: drain.BlockedByProtection}}
 					e := d.StartEviction(in)
@@ -248,7 +248,7 @@ func TestUncountedPodsUseNoDisruption(t *testing.T) {
 func readyPods(names ...string) []runtime.Object {
 	var list []runtime.Object
 	for _, name := range names {
-		list = append(list, activitiestest.NewPod(name, setReady))
+		list = append(list, activitiestest.NewPod(name, setPodReady))
 	}
 	return list
 }
@@ -261,11 +261,11 @@ func withDoNotDisrupt(value string) func(*corev1.Pod) {
 	}
 }
 
-func setReady(p *corev1.Pod) {
+func setPodReady(p *corev1.Pod) {
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
-func TestFailedRequestUsesNoDisruption(t *testing.T) {
+func TestFailedEvictionUsesNoDisruption(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,

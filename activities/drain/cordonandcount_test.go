@@ -34,7 +34,7 @@ func TestCordonAndCountPods(t *testing.T) {
 		"somebody has cordoned it": {[]func(*corev1.Node){activitiestest.WithForeignMetadata, activitiestest.WithCordon}, podsToRemove("a"), 1, 0, []string{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+			m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 			w := activitiestest.NewWorld(t, append(row.related, m, activitiestest.NewNode(row.node...))...)
 			w.ServePods()
 			load := activitiestest.RunActivityTwice[activities.NodeLoad](
@@ -42,9 +42,9 @@ func TestCordonAndCountPods(t *testing.T) {
 				newActivities(w.Kube).CordonAndCountPods,
 				activitiestest.NewReadInput(m),
 			)
-			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.NodeVersions()}, load)
+			assert.Equal(t, activities.NodeLoad{Pods: row.pods, Attached: row.volume, Versions: w.NodeMinVersions()}, load)
 			assert.True(t, w.Node().Spec.Unschedulable, "first of all")
-			assert.Equal(t, row.writes, w.WriteRequests())
+			assert.Equal(t, row.writes, w.MutatingRequests())
 			assert.Contains(t, w.Requests(), "list pods", "live: a node that is said to be empty gets no drain")
 		})
 	}
@@ -53,9 +53,9 @@ func TestCordonAndCountPods(t *testing.T) {
 		machine *v1alpha1.Machine
 		related []runtime.Object
 	}{
-		"there is no node":              {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), nil},
-		"the machine has none":          {activitiestest.NewMachine("m", activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.NewNode()}},
-		"its node is another machine's": {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict)), []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}},
+		"there is no node":              {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict)), nil},
+		"the machine has none":          {activitiestest.NewMachine("m", activitiestest.WithDrain(0, drain.MeansEvict)), []runtime.Object{activitiestest.NewNode()}},
+		"its node is another machine's": {activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict)), []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, append(row.related, row.machine, activitiestest.NewPod("a"))...)
@@ -68,7 +68,7 @@ func TestCordonAndCountPods(t *testing.T) {
 					activitiestest.NewReadInput(row.machine),
 				),
 			)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 			assert.NotContains(t, w.Requests(), "list pods")
 		})
 	}
@@ -82,13 +82,13 @@ func TestCordonAndCountPods(t *testing.T) {
 				activitiestest.NewReadInput(activitiestest.NewMachine("m")),
 			).Pods,
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 }
 
 func TestCordonIsRetriedIfNodeWriteFails(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 	for name, step := range map[string]func(*activitiestest.World) any{
 		"its cordon":    func(w *activitiestest.World) any { return newActivities(w.Kube).CordonAndCountPods },
 		"its condition": func(w *activitiestest.World) any { return (&machine.Activities{Kube: w.Kube}).AnnounceTermination },

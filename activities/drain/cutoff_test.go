@@ -37,7 +37,7 @@ func TestAwaitDetachWithInterruptedWatch(t *testing.T) {
 			})
 			cluster, err := cache.NewCluster(d.MachineClient, d.TargetClient, nil)
 			require.NoError(t, err)
-			require.NoError(t, cluster.WatchDrains())
+			require.NoError(t, cluster.WatchDrainResources())
 			require.NoError(t, cluster.Start(t.Context()))
 			d.Cluster = cluster
 			synctest.Wait()

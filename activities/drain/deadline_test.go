@@ -33,7 +33,7 @@ func TestEvictPodsAfterDeadline(t *testing.T) {
 		)
 	})
 	for name, until := range map[string]time.Duration{"it was over before": -time.Hour, "it is over now": 0} {
-		for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+		for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 			t.Run(fmt.Sprintf("%s: %s: each pod is asked once", name, means), func(t *testing.T) {
 				names := []string{
 					"a",
@@ -146,7 +146,7 @@ func TestDisruptionProtectionEndsWhenPodsAreDeleted(t *testing.T) {
 			seen, _ = d.StartEviction(in).AwaitResult(t)
 			assert.Equal(t, activities.OutcomeDeadline, seen.Outcome)
 			assert.Empty(t, d.TakeNewRequests())
-			in.Means, in.Until = drain.Delete, time.Now().Add(time.Minute)
+			in.Means, in.Until = drain.MeansDelete, time.Now().Add(time.Minute)
 			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(t, []activitiestest.PodRequest{newDeleteRequest("a")}, d.TakeNewRequests())

@@ -20,14 +20,14 @@ type debouncer struct {
 // isReportDue compares the current blockers with the reported blockers. isReportDue returns whether to report the
 // current blockers now.
 func (b *debouncer) isReportDue(blockers, reported []drain.Blocker, now time.Time) bool {
-	if sameBlockers(blockers, reported) {
+	if areBlockersEqual(blockers, reported) {
 		*b = debouncer{}
 		return false
 	}
 	if b.differsSince.IsZero() {
 		b.differsSince = now
 	}
-	if b.stableSince.IsZero() || !sameBlockers(blockers, b.lastBlockers) {
+	if b.stableSince.IsZero() || !areBlockersEqual(blockers, b.lastBlockers) {
 		b.stableSince, b.lastBlockers = now, blockers
 	}
 	b.nextReportTime = b.differsSince.Add(maxDebounceDelay)
@@ -37,8 +37,8 @@ func (b *debouncer) isReportDue(blockers, reported []drain.Blocker, now time.Tim
 	return !now.Before(b.nextReportTime)
 }
 
-// sameBlockers compares the Kind, Name, Bad and Until of blockers.
-func sameBlockers(a, b []drain.Blocker) bool {
+// areBlockersEqual compares the Kind, Name, Bad and Until of blockers.
+func areBlockersEqual(a, b []drain.Blocker) bool {
 	return slices.EqualFunc(a, b, func(x, y drain.Blocker) bool {
 		return x.Kind == y.Kind && x.Name == y.Name && x.Bad == y.Bad && x.Until.Equal(y.Until)
 	})

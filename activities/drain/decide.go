@@ -27,10 +27,10 @@ import (
 // Activities are the activities of package drain. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// DefaultMaxDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 concurrent
+// DefaultMaxConcurrentDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 concurrent
 // requests, and the API server can serve 100 drains. A cluster that loses more than 100 nodes at once has no room for
 // their pods.
-const DefaultMaxDrains = 100
+const DefaultMaxConcurrentDrains = 100
 
 // Input is the input of DecideDrain: how fresh the objects that it reads must be, and what the workflow run has found
 // out about the node's pods.
@@ -58,12 +58,12 @@ type Decision struct {
 	Phase      string    // phase of the machine
 	Purpose    attention.DrainPurpose
 
-	ClusterAPI ClusterAPIHook `json:",omitzero"` // set only for a machine of Cluster API
+	ClusterAPI ClusterAPIFacts `json:",omitzero"` // set only for a machine of Cluster API
 }
 
-// ClusterAPIHook has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is
+// ClusterAPIFacts has the extra facts for draining a machine of Cluster API. The drain of a machine of Cluster API is
 // not a child workflow of a machine workflow.
-type ClusterAPIHook struct {
+type ClusterAPIFacts struct {
 	NodeName string
 	Step     drain.HookStep // next step for the hook of the machine
 	Cordon   bool           // the node is schedulable and must be cordoned
@@ -89,8 +89,8 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 	}
 	named, unknown := a.Kube.ReadExistingNode(ctx, m, live)
 	related := machine.RelatedObjects{NodeUnknown: unknown != nil}
-	related.RecordNode(a.Kube.Cluster, m, named)
-	node, now := related.OwnNode(), in.Time()
+	related.SetNodeAndOwner(a.Kube.Cluster, m, named)
+	node, now := related.OwnedNode(), in.DecisionTime()
 	facts := machine.DeletionFacts(a.Kube.Cluster, m, related, "")
 	if unknown != nil && facts.SkipDrainReason == "" && observedrain.ForceReason(m) == "" {
 		return Decision{}, unknown
@@ -104,7 +104,7 @@ func (a *Activities) DecideDrain(ctx context.Context, in Input) (Decision, error
 		ladder := a.escalationFacts(m, record, node, in.Grace, now)
 		ladder.NoPassYet = in.Unasked
 		target := a.Kube.Cluster.Target(m.Namespace)
-		ladder.Unanswered = cmp.Or(machine.TargetDownText(target, m.Namespace), in.Unanswered)
+		ladder.Unanswered = cmp.Or(machine.TargetDownReason(target, m.Namespace), in.Unanswered)
 		d.SetRemovalStep(ctx, m, target, ladder)
 	}
 	return d, nil
@@ -117,7 +117,7 @@ func (a *Activities) escalationFacts(
 	node *corev1.Node,
 	grace time.Duration,
 	now time.Time,
-) drain.EscalationLadder {
+) drain.EscalationFacts {
 	l := observedrain.EscalationFacts(m, record, node, grace, now)
 	absences := a.Kube.Cluster.AbsencesOfTarget(m.Namespace)
 	if !l.Started.IsZero() {
@@ -162,10 +162,10 @@ func (d *Decision) SetRemovalStep(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	target *cache.Target,
-	ladder drain.EscalationLadder,
+	ladder drain.EscalationFacts,
 ) {
 	d.Hold, d.Retry = observedrain.HoldReason(m), m.Annotations[v1alpha1.AnnotationRetry]
-	d.Step = decideStep(ctx, target, ladder)
+	d.Step = decideRemovalStep(ctx, target, ladder)
 	d.Started, d.Recorded, d.Why = ladder.Started, string(ladder.Reached), d.Step.Why
 	d.Unanswered = ladder.Unanswered
 	// a drain with a hold does not end here, because an operator may want to see the remaining pods
@@ -174,12 +174,12 @@ func (d *Decision) SetRemovalStep(
 	}
 }
 
-// decideStep returns how the drain removes pods now. If pods are to be evicted, decideStep asks the target cluster
+// decideRemovalStep returns how the drain removes pods now. If pods are to be evicted, decideRemovalStep asks the target cluster
 // whether it serves the eviction API. If the cluster does not answer, pods are evicted, because an eviction request
 // does no harm if the cluster has no eviction API. The next decision repeats the question.
-func decideStep(ctx context.Context, target *cache.Target, ladder drain.EscalationLadder) drain.Step {
+func decideRemovalStep(ctx context.Context, target *cache.Target, ladder drain.EscalationFacts) drain.Step {
 	step := drain.DecideStep(ladder)
-	if step.Means != drain.Evict || ladder.Unanswered != "" {
+	if step.Means != drain.MeansEvict || ladder.Unanswered != "" {
 		return step
 	}
 	bounded, cancel := context.WithTimeout(ctx, kube.TargetReadTimeout)
@@ -245,7 +245,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 		return NodeLoad{}, err
 	}
 	load := NodeLoad{Versions: versions, Attached: p.Target.AttachedVolumeCount(cache.NodeNameOfMachine(m))}
-	facts, err := p.podFacts(ctx, pods, namespaceLabels{}, drain.Delete)
+	facts, err := p.podFacts(ctx, pods, labelsByNamespace{}, drain.MeansDelete)
 	if err != nil {
 		return NodeLoad{}, err
 	}
@@ -257,7 +257,7 @@ func (a *Activities) CordonAndCountPods(ctx context.Context, in kube.ReadInput) 
 	if node := a.Kube.Cluster.NodeOfMachine(
 		m,
 	); node != nil &&
-		a.escalationFacts(m, nil, node, 0, in.Time()).ForceReason() == "" {
+		a.escalationFacts(m, nil, node, 0, in.DecisionTime()).ForceReason() == "" {
 		turns := observedrain.QueueEntries(a.Kube.Cluster, m.Namespace)
 		_, load.Queue = drain.MayDrainNow(turns, in.Ref.UID, a.Kube.MaxDrains)
 	}

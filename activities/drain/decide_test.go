@@ -61,30 +61,30 @@ func TestDecideDrain(t *testing.T) {
 		until   time.Duration // time from now until the drain changes to the next means
 		over    bool
 	}{
-		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, nil, true, drain.Evict, 0, false},
-		"before its timeout":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, nil, false, drain.Evict, hour, false},
-		"after its timeout":                                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.Evict)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.Evict)}, nil, true, drain.Evict, 0, false},
-		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Delete)}, nil, false, drain.Kill, 30 * time.Second, false},
-		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Kill)}, nil, false, drain.Kill, 0, true},
-		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.Evict), withDrainTimeout(time.Minute)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.Evict), withDrainTimeout(3 * time.Minute)}, nil, false, drain.Evict, time.Minute, false},
-		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.Evict), withDrainTimeout(5 * hour)}, nil, false, drain.Evict, 2 * hour, false},
-		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, false, drain.Delete, 30 * time.Second, false},
-		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(hour), withEvictRetries(0)}, nil, true, drain.Evict, 0, false},
-		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), withDrainTimeout(0)}, nil, true, drain.Evict, 0, false},
-		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(time.Minute, drain.Evict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.Kill, 30 * time.Second, false},
-		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.Kill, 30 * time.Second, false},
-		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.Evict, hour, false},
-		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(5 * time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(2 * time.Minute)}, false, drain.Evict, 3 * time.Minute, false},
-		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), setInstanceGone}, []func(*corev1.Node){activitiestest.WithNodeNotReady(time.Minute)}, false, drain.Kill, 30 * time.Second, false},
-		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict), setInstanceGone}, nil, false, drain.Evict, hour, false},
-		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(6*time.Minute, "True")}, false, drain.Kill, 30 * time.Second, false},
-		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(6 * time.Minute), withReadonlyFilesystem(6*time.Minute, "Unknown")}, false, drain.Kill, 30 * time.Second, false},
-		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(4*time.Minute, "True")}, false, drain.Evict, time.Minute, false},
-		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){activitiestest.WithProviderID("fake:///zone-a/n")}, false, drain.Evict, hour, false},
-		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.Evict)}, []func(*corev1.Node){withReadonlyFilesystem(hour, "False")}, false, drain.Evict, hour, false},
+		"it has not begun: its time does not run":                    {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, nil, true, drain.MeansEvict, 0, false},
+		"before its timeout":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, nil, false, drain.MeansEvict, hour, false},
+		"after its timeout":                                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.MeansEvict)}, nil, false, drain.MeansDelete, 30 * time.Second, false},
+		"and nobody looked when it ended":                            {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*hour, drain.MeansEvict)}, nil, true, drain.MeansEvict, 0, false},
+		"then by force":                                              {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.MeansDelete)}, nil, false, drain.MeansKill, 30 * time.Second, false},
+		"and then what is left stays behind":                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.MeansKill)}, nil, false, drain.MeansKill, 0, true},
+		"a shorter timeout is over":                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.MeansEvict), withDrainTimeout(time.Minute)}, nil, false, drain.MeansDelete, 30 * time.Second, false},
+		"a longer timeout is not over":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(2*time.Minute, drain.MeansEvict), withDrainTimeout(3 * time.Minute)}, nil, false, drain.MeansEvict, time.Minute, false},
+		"more than two hours":                                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(3*hour, drain.MeansEvict), withDrainTimeout(5 * hour)}, nil, false, drain.MeansEvict, 2 * hour, false},
+		"no retries":                                                 {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), withDrainTimeout(hour), withEvictRetries(0)}, nil, false, drain.MeansDelete, 30 * time.Second, false},
+		"no retries, and nobody was asked yet":                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), withDrainTimeout(hour), withEvictRetries(0)}, nil, true, drain.MeansEvict, 0, false},
+		"a timeout of 0":                                             {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), withDrainTimeout(0)}, nil, true, drain.MeansEvict, 0, false},
+		"the label asks for force":                                   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(time.Minute, drain.MeansEvict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, nil, false, drain.MeansKill, 30 * time.Second, false},
+		"it asks for it before it has begun":                         {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "1")}, nil, true, drain.MeansKill, 30 * time.Second, false},
+		"the label says false":                                       {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict), activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "false")}, nil, false, drain.MeansEvict, hour, false},
+		"not ready for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(5 * time.Minute)}, false, drain.MeansKill, 30 * time.Second, false},
+		"not ready for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(2 * time.Minute)}, false, drain.MeansEvict, 3 * time.Minute, false},
+		"not ready, and its instance is gone":                        {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict), setInstanceGone}, []func(*corev1.Node){activitiestest.WithNodeNotReady(time.Minute)}, false, drain.MeansKill, 30 * time.Second, false},
+		"ready, although the provider reported its instance as gone": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict), setInstanceGone}, nil, false, drain.MeansEvict, hour, false},
+		"read-only for more than 5 minutes":                          {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){withReadonlyFilesystem(6*time.Minute, "True")}, false, drain.MeansKill, 30 * time.Second, false},
+		"both for more than 5 minutes":                               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){activitiestest.WithNodeNotReady(6 * time.Minute), withReadonlyFilesystem(6*time.Minute, "Unknown")}, false, drain.MeansKill, 30 * time.Second, false},
+		"read-only for less":                                         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){withReadonlyFilesystem(4*time.Minute, "True")}, false, drain.MeansEvict, time.Minute, false},
+		"its node has the provider ID in another form":               {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){activitiestest.WithProviderID("fake:///zone-a/n")}, false, drain.MeansEvict, hour, false},
+		"it is not":                                                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(hour, drain.MeansEvict)}, []func(*corev1.Node){withReadonlyFilesystem(hour, "False")}, false, drain.MeansEvict, hour, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestDecideDrain(t *testing.T) {
 				d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 				assert.Equal(t, row.means, d.Step.Means)
 				assert.Equal(t, row.over, d.Step.Over)
-				if row.until != 0 || row.means != drain.Evict {
+				if row.until != 0 || row.means != drain.MeansEvict {
 					assert.Equal(t, row.over, d.Step.Until.IsZero())
 				}
 				if row.until != 0 {
@@ -113,7 +113,7 @@ func TestDecideDrain(t *testing.T) {
 					assert.Empty(t, d.Recorded)
 					assert.Zero(t, d.Started)
 				}
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 			})
 		})
 	}
@@ -131,14 +131,14 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 		change func(*v1alpha1.Machine)
 		means  drain.RemovalMeans
 	}{
-		"most nodes":                                        {3, false, 0, 2, func(*v1alpha1.Machine) {}, drain.Evict},
-		"all machines are being drained":                    {3, false, 3, 0, func(*v1alpha1.Machine) {}, drain.Evict},
-		"a few of many":                                     {1, false, 1, 9, func(*v1alpha1.Machine) {}, drain.Kill},
-		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), drain.Kill},
-		"most nodes, but its instance is gone":              {3, false, 0, 2, setInstanceGone, drain.Kill},
-		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, setInstanceGone, drain.Evict},
-		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.WithDrain(3*time.Hour, drain.Evict), drain.Delete},
-		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.WithDrain(time.Hour, drain.Kill), drain.Kill},
+		"most nodes":                                        {3, false, 0, 2, func(*v1alpha1.Machine) {}, drain.MeansEvict},
+		"all machines are being drained":                    {3, false, 3, 0, func(*v1alpha1.Machine) {}, drain.MeansEvict},
+		"a few of many":                                     {1, false, 1, 9, func(*v1alpha1.Machine) {}, drain.MeansKill},
+		"most nodes, but a person asks":                     {3, false, 0, 2, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "true"), drain.MeansKill},
+		"most nodes, but its instance is gone":              {3, false, 0, 2, setInstanceGone, drain.MeansKill},
+		"most nodes, and the cloud has no instance of them": {3, true, 0, 2, setInstanceGone, drain.MeansEvict},
+		"most nodes, and the time is over":                  {3, false, 0, 2, activitiestest.WithDrain(3*time.Hour, drain.MeansEvict), drain.MeansDelete},
+		"most nodes, and kill was recorded":                 {3, false, 0, 2, activitiestest.WithDrain(time.Hour, drain.MeansKill), drain.MeansKill},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 					"m",
 					activitiestest.WithNode,
 					joined,
-					activitiestest.WithDrain(time.Hour, drain.Evict),
+					activitiestest.WithDrain(time.Hour, drain.MeansEvict),
 					row.change,
 				)
 				objects := []runtime.Object{m, activitiestest.NewNode(activitiestest.WithNodeNotReady(7 * time.Minute))}
@@ -162,7 +162,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 					other.Labels[v1alpha1.LabelNode] = other.Name
 					node := activitiestest.NewNode(func(n *corev1.Node) { n.Name = other.Name })
 					if i < row.going {
-						activitiestest.WithDrain(time.Minute, drain.Evict)(other)
+						activitiestest.WithDrain(time.Minute, drain.MeansEvict)(other)
 					}
 					if i < row.others {
 						activitiestest.WithNodeNotReady(7 * time.Minute)(node)
@@ -180,7 +180,7 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 					activities.Input{ReadInput: activitiestest.NewReadInput(m)},
 				)
 				assert.Equal(t, row.means, d.Step.Means, d.Why)
-				if row.means == drain.Evict {
+				if row.means == drain.MeansEvict {
 					because := "nodes look dead at once"
 					if row.lost {
 						because = "the provider says of 4 of 6 machines that it has no instance"
@@ -202,13 +202,13 @@ func TestNoPodIsKilledWhileMostNodesAreSilent(t *testing.T) {
 func TestAWorkerWhoseClockIsAheadKillsNoPods(t *testing.T) {
 	t.Parallel()
 	server := time.Now().Add(-10 * time.Minute)
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.MeansEvict))
 	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	in.At = server
 	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithNodeNotReady(13*time.Minute)))
 	assert.Equal(
 		t,
-		drain.Evict,
+		drain.MeansEvict,
 		activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in).Step.Means,
 	)
 }
@@ -222,7 +222,7 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 	world := func(t *testing.T, change ...func(*v1alpha1.Machine)) (*activitiestest.World, activities.Input) {
 		m := activitiestest.NewMachine(
 			"m",
-			append(change, activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))...)
+			append(change, activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))...)
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
 		require.NoError(t, w.TargetClient.Tracker().Add(activitiestest.NewNode()))
@@ -232,7 +232,7 @@ func TestDrainContinuesIfCacheLacksNode(t *testing.T) {
 		w, in := world(t)
 		d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
 		assert.Empty(t, d.Result, d.Why)
-		assert.Equal(t, drain.Evict, d.Step.Means)
+		assert.Equal(t, drain.MeansEvict, d.Step.Means)
 	})
 	t.Run("the API server does not answer", func(t *testing.T) {
 		w, in := world(t)
@@ -264,15 +264,15 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 		result  string
 	}{
 		"the machine is not to go":        {nil, []runtime.Object{activitiestest.NewNode()}, activities.ResultCancelled},
-		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, nil, vocabulary.DrainResultDrained},
-		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainResultSkipped},
-		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainResultSkipped},
-		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict)}, []runtime.Object{activitiestest.NewNode(), other}, activities.ResultCancelled},
-		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
+		"there is no node":                {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict)}, nil, vocabulary.DrainResultDrained},
+		"its node is another instance's":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithProviderID("fake:///new"))}, vocabulary.DrainResultSkipped},
+		"its node is another machine's":   {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict)}, []runtime.Object{activitiestest.NewNode(activitiestest.WithMachineUID(other)), other}, vocabulary.DrainResultSkipped},
+		"it is in doubt whose node it is": {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict)}, []runtime.Object{activitiestest.NewNode(), other}, activities.ResultCancelled},
+		"it is excluded":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), excluded}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
 		"it is excluded before it begins": {[]func(*v1alpha1.Machine){activitiestest.WithDeletionTimestamp[*v1alpha1.Machine], excluded}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
-		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), excluded}, nil, vocabulary.DrainResultDrained},
-		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Evict), over("Drained")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultDrained},
-		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.Kill), over("Forced")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultForced},
+		"excluded, and there is no node":  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), excluded}, nil, vocabulary.DrainResultDrained},
+		"it was drained":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansEvict), over("Drained")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultDrained},
+		"it was drained by force":         {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, drain.MeansKill), over("Forced")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultForced},
 		"it was skipped":                  {[]func(*v1alpha1.Machine){activitiestest.WithDrain(0, ""), over("Skipped")}, []runtime.Object{activitiestest.NewNode()}, vocabulary.DrainResultSkipped},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -286,12 +286,12 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 				)
 				assert.Equal(t, row.result, d.Result)
 				assert.NotEmpty(t, d.Why)
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 			}
 		})
 	}
 	t.Run("the machine is gone, or another one has its name", func(t *testing.T) {
-		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 		w := activitiestest.NewWorld(t, activitiestest.NewNode(), m)
 		for _, r := range []kube.Ref{activitiestest.NewRef(activitiestest.NewMachine("x")), activitiestest.NewFormerObjectRef(m)} {
 			d := activitiestest.RunActivityTwice[activities.Decision](
@@ -307,15 +307,15 @@ func TestDrainIsSkippedIfNotNeeded(t *testing.T) {
 func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.Evict))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(time.Hour, drain.MeansEvict))
 		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 		in.At = time.Now().Add(time.Hour)
 		d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
-		assert.Equal(t, drain.Delete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
+		assert.Equal(t, drain.MeansDelete, d.Step.Means, "a timer that has fired must not meet a clock that is behind")
 		in.At = time.Now().Add(-time.Hour)
 		d = activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
-		assert.Equal(t, drain.Evict, d.Step.Means)
+		assert.Equal(t, drain.MeansEvict, d.Step.Means)
 		assert.Equal(t, time.Hour, time.Until(d.Step.Until))
 	})
 }
@@ -323,21 +323,21 @@ func TestDecideDrainUsesLaterOfTwoClocks(t *testing.T) {
 func TestDeletionWaitsForTheLongestGracePeriod(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(2*time.Hour, drain.Evict))
+		m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(2*time.Hour, drain.MeansEvict))
 		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		d := activitiestest.RunActivityTwice[activities.Decision](
 			w,
 			newActivities(w.Kube).DecideDrain,
 			activities.Input{ReadInput: activitiestest.NewReadInput(m), Grace: 10 * time.Minute},
 		)
-		assert.Equal(t, drain.Delete, d.Step.Means)
+		assert.Equal(t, drain.MeansDelete, d.Step.Means)
 		assert.Equal(t, 10*time.Minute+30*time.Second, time.Until(d.Step.Until))
 	})
 }
 
-func TestDecideDrainFails(t *testing.T) {
+func TestDecideDrainReturnsErrors(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 	for name, row := range map[string]struct {
 		resource, message string
 		fails             error
@@ -363,7 +363,7 @@ func TestDecideDrainFails(t *testing.T) {
 
 func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 	activitiestest.FailRequests(w.TargetClient, "get", "nodes", 1, errors.New("no answer"), nil)
 	d, err := activitiestest.RunActivity[activities.Decision](
@@ -372,7 +372,7 @@ func TestDecideDrainUsesCachedNodeIfTargetIsUnreachable(t *testing.T) {
 		activities.Input{ReadInput: activitiestest.NewLiveReadInput(m)},
 	)
 	require.NoError(t, err)
-	assert.Equal(t, drain.Evict, d.Step.Means)
+	assert.Equal(t, drain.MeansEvict, d.Step.Means)
 }
 
 // A drain of a target cluster that is not connected waits, until a person forces it.
@@ -396,7 +396,7 @@ func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
 				m := activitiestest.NewMachine(
 					"m",
 					activitiestest.WithNode,
-					activitiestest.WithDrain(row.ago, drain.Evict),
+					activitiestest.WithDrain(row.ago, drain.MeansEvict),
 					row.change,
 				)
 				w := activitiestest.NewWorld(t, m)
@@ -404,9 +404,11 @@ func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
 				target := cache.NewTarget(w.TargetClient, "cluster-1")
 				require.NoError(t, target.WatchNodes())
 				if known {
-					require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.NewNode()))
+					require.NoError(t, target.Informer(cache.NodesResource).GetStore().Add(activitiestest.NewNode()))
 				}
-				target.SetStatus(cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: time.Now()})
+				target.SetStatus(
+					cache.TargetStatus{State: cache.TargetUnavailable, Message: "connection refused", Since: time.Now()},
+				)
 				w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 				in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 				d, err := activitiestest.RunActivity[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
@@ -426,16 +428,16 @@ func TestADrainWaitsForATargetThatIsNotConnected(t *testing.T) {
 
 func TestAnOutageOfTheTargetExtendsTheDrain(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(3*time.Hour, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(3*time.Hour, drain.MeansEvict))
 	w := activitiestest.NewWorld(t, m)
 	target := cache.NewTarget(w.TargetClient, "cluster-1")
 	require.NoError(t, target.WatchNodes())
-	require.NoError(t, target.Informer(cache.Nodes).GetStore().Add(activitiestest.NewNode()))
+	require.NoError(t, target.Informer(cache.NodesResource).GetStore().Add(activitiestest.NewNode()))
 	began := m.Status.Deletion.Drain.StartedAt.Time
 	target.AddAbsence(cache.WorkerAbsence{From: began.Add(time.Minute), To: began.Add(2 * time.Hour)})
 	w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 	in := activities.Input{ReadInput: activitiestest.NewReadInput(m)}
 	d := activitiestest.RunActivityTwice[activities.Decision](w, newActivities(w.Kube).DecideDrain, in)
-	assert.Equal(t, drain.Evict, d.Step.Means)
+	assert.Equal(t, drain.MeansEvict, d.Step.Means)
 	assert.True(t, began.Add(2*time.Hour+119*time.Minute).Equal(d.Step.Until), d.Why)
 }

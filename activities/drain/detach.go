@@ -116,7 +116,7 @@ func (p NodeLocation) volumesOfStayingPods(ctx context.Context, in DetachWait) (
 	if err != nil {
 		return nil, err
 	}
-	facts, err := p.podFacts(ctx, list, namespaceLabels{}, drain.Delete)
+	facts, err := p.podFacts(ctx, list, labelsByNamespace{}, drain.MeansDelete)
 	if err != nil {
 		return nil, err
 	}

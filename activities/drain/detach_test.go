@@ -66,7 +66,7 @@ func TestAwaitDetach(t *testing.T) {
 					assert.Equal(t, row.left, got.Left)
 					assert.Equal(t, kube.DefaultDetachTimeout, took, "not without an end")
 				}
-				assert.Empty(t, d.WriteRequests())
+				assert.Empty(t, d.MutatingRequests())
 			})
 		})
 	}
@@ -90,7 +90,7 @@ func TestAwaitDetachReturnsWhenLastVolumeDetaches(t *testing.T) {
 	)
 }
 
-func TestAwaitDetachTimeout(t *testing.T) {
+func TestAwaitDetachEndsAtItsTimeout(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		since  time.Duration
@@ -174,7 +174,7 @@ func TestAwaitDetachEndsWhenInterrupted(t *testing.T) {
 		runDetachTest(t, one, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.DetachWait) {
 			a := d.StartDetachWait(in)
 			a.AssertRunning(t)
-			assertCanceled(t, a.CancelAndWait())
+			assertCancelledError(t, a.CancelAndWait())
 		})
 	})
 	t.Run("with the worker, and another attempt is to look again", func(t *testing.T) {
@@ -203,7 +203,7 @@ func TestAwaitDetachEndsWhenInterrupted(t *testing.T) {
 	}
 }
 
-func assertCanceled(t *testing.T, err error) {
+func assertCancelledError(t *testing.T, err error) {
 	t.Helper()
 	var application *temporal.ApplicationError // error type that the SDK's test environment returns
 	require.ErrorAs(t, err, &application)

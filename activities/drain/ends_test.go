@@ -74,7 +74,7 @@ func TestEvictPodsEndsWhenInterrupted(t *testing.T) {
 	})
 }
 
-func TestEvictPodsFails(t *testing.T) {
+func TestEvictPodsReturnsErrors(t *testing.T) {
 	t.Parallel()
 	t.Run("to list pods", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
@@ -140,7 +140,7 @@ func TestOperatorRequestEndsAttempt(t *testing.T) {
 			runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				e := d.StartEviction(in)
 				e.AssertRunning(t)
-				d.EditObject(cache.Machines, "m", row.patch)
+				d.EditObject(cache.MachinesResource, "m", row.patch)
 				synctest.Wait()
 				require.Len(t, e.Outcome, map[bool]int{true: 1}[row.ends])
 				if !row.ends {

@@ -73,15 +73,15 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult
 	return EvictNodePods(ctx, p, in)
 }
 
-// attemptsWithoutAnswer is how many attempts of EvictPods may fail before the drain reports that the cluster does not
+// maxAttemptsWithoutAnswer is how many attempts of EvictPods may fail before the drain reports that the cluster does not
 // answer. Source: during a restart of an API server, requests fail for a few seconds; nobody has to read about it.
-const attemptsWithoutAnswer = 3
+const maxAttemptsWithoutAnswer = 3
 
 // ResultWithoutAnswer returns the result of an attempt of EvictPods that could not read the pods of the node because of
 // err. Temporal starts another attempt if ResultWithoutAnswer returns err. If the workflow knows that the cluster does
 // not answer, the attempts go on until it answers.
 func ResultWithoutAnswer(ctx context.Context, in Eviction, err error) (EvictionResult, error) {
-	if in.Unanswered || ctx.Err() != nil || activity.GetInfo(ctx).Attempt < attemptsWithoutAnswer {
+	if in.Unanswered || ctx.Err() != nil || activity.GetInfo(ctx).Attempt < maxAttemptsWithoutAnswer {
 		return EvictionResult{}, err
 	}
 	progress := Progress{Departed: in.Departed}
@@ -99,12 +99,19 @@ func ResultWithoutAnswer(ctx context.Context, in Eviction, err error) (EvictionR
 // EvictNodePods is EvictPods for a node in any NodeLocation.
 func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionResult, error) {
 	e := &evictionLoop{
-		NodeLocation: p, clock: kube.NewServerClock(ctx), client: p.client(), input: in,
-		Progress:   Progress{Gone: in.Gone, Departed: in.Departed},
-		factsByPod: map[string]drain.Pod{}, namespaceLabels: namespaceLabels{}, triesByPod: map[string]drain.TryRecord{},
-		volumesByPod: map[string][]string{}, budgetUses: map[string]budgetUse{}, budgetVersionsByPod: map[string]string{},
-		decisionLimiter: rate.NewLimiter(rate.Every(minCheckInterval), checkBurst),
-		arrivalLimiter:  rate.NewLimiter(rate.Every(arrivalPause), arrivalBurst),
+		NodeLocation:        p,
+		clock:               kube.NewServerClock(ctx),
+		client:              p.client(),
+		input:               in,
+		Progress:            Progress{Gone: in.Gone, Departed: in.Departed},
+		factsByPod:          map[string]drain.Pod{},
+		labelsByNamespace:   labelsByNamespace{},
+		triesByPod:          map[string]drain.RequestRecord{},
+		volumesByPod:        map[string][]string{},
+		usesByBudget:        map[string]budgetUse{},
+		budgetVersionsByPod: map[string]string{},
+		checkLimiter:        rate.NewLimiter(rate.Every(minCheckInterval), checkBurst),
+		arrivalLimiter:      rate.NewLimiter(rate.Every(arrivalEvictionInterval), arrivalBurst),
 	}
 	var last Progress
 	if err := activity.GetHeartbeatDetails(ctx, &last); err == nil { // an earlier attempt recorded its progress
@@ -128,8 +135,8 @@ func EvictNodePods(ctx context.Context, p NodeLocation, in Eviction) (EvictionRe
 		return EvictionResult{}, err
 	}
 	defer unsubscribe()
-	e.initialOperatorRequests = e.operatorRequests()
-	defer func() { e.Kube.Metrics.UpdateBlockedPods(e.metricBlockers, nil) }()
+	e.initialOperatorRequestText = e.operatorRequestText()
+	defer func() { e.Kube.Metrics.UpdateBlockedPods(e.blockersInMetric, nil) }()
 	return e.run(ctx, changes, notifications)
 }
 
@@ -145,20 +152,20 @@ type evictionLoop struct {
 
 	pods       map[string]*corev1.Pod // pods on the node, by pod UID
 	factsByPod map[string]drain.Pod   // facts about the pods at the last check, by pod UID
-	namespaceLabels
-	triesByPod   map[string]drain.TryRecord
+	labelsByNamespace
+	triesByPod   map[string]drain.RequestRecord
 	volumesByPod map[string][]string // volumes that were attached when the pod was first seen, by pod UID
-	budgetUses   map[string]budgetUse
+	usesByBudget map[string]budgetUse
 	budgetsByPod map[string][]*policyv1.PodDisruptionBudget // budgets that select the pod, by pod UID
 	// the pod's budgets and their versions at the last check, by pod UID
-	budgetVersionsByPod     map[string]string
-	acceptedRequestCount    int
-	initialOperatorRequests string // operator requests about the drain when the attempt began
-	eventFilter             atomic.Pointer[eventFilter]
-	metricBlockers          []drain.Blocker
+	budgetVersionsByPod        map[string]string
+	acceptedRequestCount       int
+	initialOperatorRequestText string // operator requests about the drain when the attempt began
+	eventFilter                atomic.Pointer[eventFilter]
+	blockersInMetric           []drain.Blocker
 	debouncer
-	decisionLimiter *rate.Limiter // limits how often changes make the loop check the pods
-	arrivalLimiter  *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
+	checkLimiter   *rate.Limiter // limits how often changes make the loop check the pods
+	arrivalLimiter *rate.Limiter // rate limit of the evictions of pods that arrive during the drain
 }
 
 // Progress is the content of a heartbeat: the picture for people, and facts that the next attempt cannot read from the
@@ -173,7 +180,7 @@ type Progress struct {
 type budgetUse struct {
 	budgetVersion   string // resourceVersion of the budget
 	usedDisruptions int
-	nextProbe       time.Time // time of the next probe
+	nextProbeTime   time.Time // time of the next probe
 }
 
 func (e *evictionLoop) run(
@@ -191,8 +198,8 @@ func (e *evictionLoop) run(
 		if err != nil {
 			return EvictionResult{}, err
 		}
-		e.Kube.Metrics.UpdateBlockedPods(e.metricBlockers, d.Blockers)
-		e.Picture, e.metricBlockers = d.Picture, d.Blockers
+		e.Kube.Metrics.UpdateBlockedPods(e.blockersInMetric, d.Blockers)
+		e.Picture, e.blockersInMetric = d.Picture, d.Blockers
 		activity.RecordHeartbeat(ctx, e.Progress)
 		now := e.clock.Now()
 		switch {
@@ -202,7 +209,7 @@ func (e *evictionLoop) run(
 			return e.evictionResult(OutcomeDeadline, d), nil
 		case e.input.Unanswered,
 			e.isReportDue(d.Blockers, e.input.Shown, now),
-			e.operatorRequests() != e.initialOperatorRequests:
+			e.operatorRequestText() != e.initialOperatorRequestText:
 			return e.evictionResult(OutcomeChanged, d), nil
 		}
 		if len(d.Act) > 0 { // some requests were not sent, because the budget lock timed out
@@ -244,9 +251,9 @@ func (e *evictionLoop) decideAndSendRequests(ctx context.Context) (drain.Decisio
 	}
 }
 
-// operatorRequests returns the operator requests about the drain, read from the machine. The loop reads the machine,
+// operatorRequestText returns the operator requests about the drain, read from the machine. The loop reads the machine,
 // because a cancellation by the workflow would arrive only with the next heartbeat.
-func (e *evictionLoop) operatorRequests() string {
+func (e *evictionLoop) operatorRequestText() string {
 	if m := e.Machine(); m != nil {
 		return observedrain.OperatorRequestsText(m)
 	}

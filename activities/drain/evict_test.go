@@ -42,7 +42,7 @@ func stayingPods() []runtime.Object {
 
 func TestNodeWithOnlyStayingPodsIsEmpty(t *testing.T) {
 	t.Parallel()
-	for name, means := range map[string]drain.RemovalMeans{"by eviction": drain.Evict, "by deletion": drain.Delete, "by force": drain.Kill} {
+	for name, means := range map[string]drain.RemovalMeans{"by eviction": drain.MeansEvict, "by deletion": drain.MeansDelete, "by force": drain.MeansKill} {
 		t.Run(name, func(t *testing.T) {
 			runEvictionTest(t, stayingPods(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				in.Means, in.Until = means, time.Now().Add(-time.Hour)
@@ -51,14 +51,14 @@ func TestNodeWithOnlyStayingPodsIsEmpty(t *testing.T) {
 					Outcome: activities.OutcomeEmpty, Picture: drain.Overview{Counts: drain.PodCounts{Skipped: 5}, Why: "empty"},
 				}, seen)
 				assert.Empty(t, d.TakeNewRequests())
-				assert.Empty(t, d.WriteRequests())
+				assert.Empty(t, d.MutatingRequests())
 				assert.Equal(t, []string{"list pods", "watch pods", "list pods", "watch pods"}, d.Requests(), "live")
 			})
 		})
 	}
 }
 
-func TestPodsAreEvictedAndWaitedFor(t *testing.T) {
+func TestDrainWaitsForEvictedPods(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,
@@ -118,7 +118,7 @@ func TestOverviewCountsDepartedPods(t *testing.T) {
 	)
 }
 
-func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
+func TestTerminatingPodIsNotEvictedAgain(t *testing.T) {
 	t.Parallel()
 	t.Run("by the next attempt", func(t *testing.T) {
 		runEvictionTest(
@@ -145,7 +145,7 @@ func TestTerminatingPodIsNotRequestedAgain(t *testing.T) {
 			t,
 			[]runtime.Object{activitiestest.NewPod("a", activitiestest.WithDeletionTimestamp[*corev1.Pod])},
 			func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-				for means, want := range map[drain.RemovalMeans][]activitiestest.PodRequest{drain.Evict: {}, drain.Delete: {}, drain.Kill: {newKillRequest("a")}} {
+				for means, want := range map[drain.RemovalMeans][]activitiestest.PodRequest{drain.MeansEvict: {}, drain.MeansDelete: {}, drain.MeansKill: {newKillRequest("a")}} {
 					in.Means = means
 					e := d.StartEviction(in)
 					e.AssertRunning(t)
@@ -188,10 +188,10 @@ func TestEachRemovalMeansSendsItsRequest(t *testing.T) {
 		means drain.RemovalMeans
 		want  func(string) activitiestest.PodRequest
 	}{
-		"eviction":                           {drain.Evict, newEvictRequest},
-		"deletion, with the pod's own grace": {drain.Delete, newDeleteRequest},
-		"deletion in order, the same":        {drain.DeleteInOrder, newDeleteRequest},
-		"force, with none":                   {drain.Kill, newKillRequest},
+		"eviction":                           {drain.MeansEvict, newEvictRequest},
+		"deletion, with the pod's own grace": {drain.MeansDelete, newDeleteRequest},
+		"deletion in order, the same":        {drain.MeansDeleteInOrder, newDeleteRequest},
+		"force, with none":                   {drain.MeansKill, newKillRequest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			long := activitiestest.NewPod("a", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = new(int64(300)) })
@@ -281,7 +281,7 @@ func TestHeartbeatsContainDrainOverview(t *testing.T) {
 	)
 }
 
-func TestAttemptsOfEarlierRunsAreCounted(t *testing.T) {
+func TestEvictionAttemptsOfEarlierRunsAreCounted(t *testing.T) {
 	t.Parallel()
 	runEvictionTest(
 		t,

@@ -60,8 +60,8 @@ func (o *activityOutboundInterceptor) RecordHeartbeat(ctx context.Context, detai
 	o.Next.RecordHeartbeat(ctx, details...)
 }
 
-// sortedPauses returns the times between the heartbeats of an activity that has run since begun, longest first.
-func (p *heartbeatRecorder) sortedPauses(begun time.Time) []time.Duration {
+// sortedHeartbeatIntervals returns the times between the heartbeats of an activity that has run since begun, longest first.
+func (p *heartbeatRecorder) sortedHeartbeatIntervals(begun time.Time) []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []time.Duration
@@ -101,7 +101,7 @@ func TestHangingRequestsDelayNoHeartbeat(t *testing.T) {
 		require.NotEmpty(t, p.heartbeatTimes)
 		assert.Less(
 			t,
-			p.sortedPauses(begun)[0],
+			p.sortedHeartbeatIntervals(begun)[0],
 			heartbeatTimeout,
 			"a drain whose attempts are given up never comes to its deadline",
 		)
@@ -125,10 +125,10 @@ func TestEvictionsOfOneBudgetAreSequential(t *testing.T) {
 			objects := append(
 				readyPods("free"),
 				all,
-				activitiestest.NewPod("a", setReady, ofWeb),
-				activitiestest.NewPod("b", setReady, ofWeb),
-				activitiestest.NewPod("c", setReady, ofWeb),
-				activitiestest.NewPod("d", setReady, ofWeb),
+				activitiestest.NewPod("a", setPodReady, ofWeb),
+				activitiestest.NewPod("b", setPodReady, ofWeb),
+				activitiestest.NewPod("c", setPodReady, ofWeb),
+				activitiestest.NewPod("d", setPodReady, ofWeb),
 			)
 			runEvictionTest(t, objects, func(t *testing.T, d *activitiestest.EvictionWorld, in drain.Eviction) {
 				var mu sync.Mutex

@@ -46,7 +46,7 @@ func (e *evictionLoop) restoreTries() {
 	for uid, pod := range e.pods {
 		for _, row := range e.input.Known {
 			if row.Pod == pod.Namespace+"/"+pod.Name {
-				e.triesByPod[uid] = drain.TryRecord{Attempts: row.Attempts}
+				e.triesByPod[uid] = drain.RequestRecord{Attempts: row.Attempts}
 			}
 		}
 	}
@@ -60,7 +60,7 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 	for uid, pod := range e.pods {
 		e.budgetsByPod[uid] = observedrain.BudgetsOfPod(e.Target, pod)
 	}
-	e.retryChangedBudgets()
+	e.retryPodsOfChangedBudgets()
 	if err := e.updatePodFacts(ctx); err != nil {
 		return drain.Decision{}, err
 	}
@@ -71,15 +71,15 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 				continue
 			}
 			facts := observedrain.BudgetFacts(b)
-			spent, known := e.budgetUses[facts.Key]
+			spent, known := e.usesByBudget[facts.Key]
 			if !known && facts.IsUpToDate && !e.input.Hurry { // a budget with an up-to-date status needs no probe now
-				spent.nextProbe = drain.NextProbeTime(e.clock.Now(), facts.IsMisconfigured())
+				spent.nextProbeTime = drain.NextProbeTime(e.clock.Now(), facts.IsMisconfigured())
 			}
 			if spent.budgetVersion != b.ResourceVersion { // the budget's new status includes the used disruptions
-				spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}
-				e.budgetUses[facts.Key] = spent
+				spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbeTime: spent.nextProbeTime}
+				e.usesByBudget[facts.Key] = spent
 			}
-			facts.SentEvictions, facts.NextProbe = spent.usedDisruptions, spent.nextProbe
+			facts.SentEvictions, facts.NextProbe = spent.usedDisruptions, spent.nextProbeTime
 			budgets[facts.Key] = facts
 		}
 	}
@@ -89,7 +89,7 @@ func (e *evictionLoop) decideActions(ctx context.Context) (drain.Decision, error
 		Means:        e.input.Means,
 		Settings:     e.Kube.Draining,
 		Now:          e.clock.Now(),
-		GoneCount:    e.Gone,
+		GonePodCount: e.Gone,
 		Budgets:      slices.Collect(maps.Values(budgets)),
 		Volumes:      observedrain.VolumeFacts(e.Target, e.input.NodeName, e.volumeNames()),
 	})
@@ -104,7 +104,7 @@ func (e *evictionLoop) updatePodFacts(ctx context.Context) error {
 	for _, uid := range uids {
 		pods = append(pods, e.pods[uid])
 	}
-	facts, err := e.podFacts(ctx, pods, e.namespaceLabels, e.input.Means)
+	facts, err := e.podFacts(ctx, pods, e.labelsByNamespace, e.input.Means)
 	if err != nil {
 		return err
 	}
@@ -121,15 +121,15 @@ func (e *evictionLoop) updatePodFacts(ctx context.Context) error {
 	return nil
 }
 
-// retryChangedBudgets allows an immediate try of each pod whose budgets have changed since the last check.
-func (e *evictionLoop) retryChangedBudgets() {
+// retryPodsOfChangedBudgets allows an immediate try of each pod whose budgets have changed since the last check.
+func (e *evictionLoop) retryPodsOfChangedBudgets() {
 	for uid, list := range e.budgetsByPod {
 		now := ""
 		for _, b := range list {
 			now += b.Name + " " + b.ResourceVersion + "\n"
 		}
 		if before, known := e.budgetVersionsByPod[uid]; known && before != now {
-			e.triesByPod[uid] = drain.TryRecordWithoutPause(e.triesByPod[uid])
+			e.triesByPod[uid] = drain.RequestRecordWithoutPause(e.triesByPod[uid])
 		}
 		e.budgetVersionsByPod[uid] = now
 	}
@@ -142,24 +142,24 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 	all = true
 	for _, a := range answers {
 		pod := e.pods[a.action.UID]
-		if a.Result == drain.NotTried || pod == nil {
+		if a.Result == drain.ResultNotRequested || pod == nil {
 			all = all && pod == nil
 			continue
 		}
-		tries := drain.TryRecordAfterAttempt(e.triesByPod[a.action.UID], a.RequestAnswer, now)
+		tries := drain.RequestRecordAfterAnswer(e.triesByPod[a.action.UID], a.RequestAnswer, now)
 		if wait := tries.Next.Sub(now); wait > 0 {
 			tries.Next = now.Add(wait + rand.N(wait/5+1))
 		}
 		e.triesByPod[a.action.UID] = tries
 		e.Kube.Metrics.CountEvictionRequest(a.RequestAnswer)
-		if a.Result == drain.Gone {
+		if a.Result == drain.ResultPodGone {
 			e.recordDeparture(pod)
 			continue
 		}
-		if a.Result == drain.Accepted {
+		if a.Result == drain.ResultAccepted {
 			e.acceptedRequestCount++
 		}
-		if a.action.Means == drain.Evict {
+		if a.action.Means == drain.MeansEvict {
 			e.recordBudgetUse(pod, a, now)
 		}
 	}
@@ -170,8 +170,8 @@ func (e *evictionLoop) recordAnswers(answers []requestAnswer) (all bool) {
 // server did not check a budget, because several budgets select the pod or the request failed. The next probe is
 // delayed in any case.
 func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now time.Time) {
-	counted := a.Result == drain.Accepted || a.Result == drain.Refused
-	if !counted && a.Result != drain.SeveralBudgets && len(a.action.Probe) == 0 {
+	counted := a.Result == drain.ResultAccepted || a.Result == drain.ResultRefused
+	if !counted && a.Result != drain.ResultSeveralBudgets && len(a.action.Probe) == 0 {
 		return
 	}
 	uid := string(pod.UID)
@@ -180,12 +180,12 @@ func (e *evictionLoop) recordBudgetUse(pod *corev1.Pod, a requestAnswer, now tim
 		if !facts.CountsPod(e.factsByPod[uid]) {
 			continue
 		}
-		spent := e.budgetUses[facts.Key]
+		spent := e.usesByBudget[facts.Key]
 		if counted {
 			spent.usedDisruptions++
 		}
-		spent.nextProbe = drain.NextProbeTime(now, len(e.budgetsByPod[uid]) > 1 || facts.IsMisconfigured())
-		e.budgetUses[facts.Key] = spent
+		spent.nextProbeTime = drain.NextProbeTime(now, len(e.budgetsByPod[uid]) > 1 || facts.IsMisconfigured())
+		e.usesByBudget[facts.Key] = spent
 	}
 }
 
@@ -235,7 +235,7 @@ func (e *evictionLoop) awaitChange(
 		}
 		if !changed {
 			changed = true
-			timer.Reset(e.decisionLimiter.Reserve().Delay())
+			timer.Reset(e.checkLimiter.Reserve().Delay())
 		}
 	}
 }
@@ -271,7 +271,7 @@ func (e *evictionLoop) applyEvent(ctx context.Context, change watch.Event, open 
 	default:
 		uid := string(pod.UID)
 		if _, known := e.pods[uid]; !known {
-			e.triesByPod[uid] = drain.TryRecord{Next: e.clock.Now().Add(e.arrivalLimiter.Reserve().Delay())}
+			e.triesByPod[uid] = drain.RequestRecord{Next: e.clock.Now().Add(e.arrivalLimiter.Reserve().Delay())}
 		}
 		e.pods[uid] = pod
 	}
@@ -284,9 +284,9 @@ func newRetryError(ctx context.Context, message string) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return temporal.NewApplicationErrorWithOptions(kube.ShortenMessage(message), typeWatchEnded,
+	return temporal.NewApplicationErrorWithOptions(kube.ShortenMessage(message), failureTypeWatchEnded,
 		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchDelay, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
-// typeWatchEnded is the type of the error that newRetryError returns. No workflow depends on typeWatchEnded.
-const typeWatchEnded = "WatchEnded"
+// failureTypeWatchEnded is the type of the error that newRetryError returns. No workflow depends on failureTypeWatchEnded.
+const failureTypeWatchEnded = "WatchEnded"

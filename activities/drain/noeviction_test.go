@@ -61,10 +61,10 @@ func TestDiscoveryOfEvictionIsCached(t *testing.T) {
 		why    string
 		asked  int
 	}{
-		"it can":                       {discoveryAnswer(evictionResource("v1"), true), drain.Evict, "evicts", 2},
-		"it has no policy/v1":          {discoveryAnswer(evictionResource("v1"), false), drain.DeleteInOrder, "it cannot evict: the API server does not serve policy/v1", 2},
-		"it has no subresource":        {discoveryAnswer(nil, true), drain.DeleteInOrder, "it cannot evict: the API server has no subresource pods/eviction of policy/v1", 1},
-		"it has it in another version": {discoveryAnswer(evictionResource("v1beta1"), true), drain.DeleteInOrder, "the API server has no subresource pods/eviction of policy/v1", 1},
+		"it can":                       {discoveryAnswer(evictionResource("v1"), true), drain.MeansEvict, "evicts", 2},
+		"it has no policy/v1":          {discoveryAnswer(evictionResource("v1"), false), drain.MeansDeleteInOrder, "it cannot evict: the API server does not serve policy/v1", 2},
+		"it has no subresource":        {discoveryAnswer(nil, true), drain.MeansDeleteInOrder, "it cannot evict: the API server has no subresource pods/eviction of policy/v1", 1},
+		"it has it in another version": {discoveryAnswer(evictionResource("v1beta1"), true), drain.MeansDeleteInOrder, "the API server has no subresource pods/eviction of policy/v1", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -119,13 +119,13 @@ func TestFailedDiscoveryIsRetried(t *testing.T) {
 				heal := failDiscovery(w, err)
 				for range 2 {
 					w.ForgetRequests()
-					assert.Equal(t, drain.Evict, decide().Step.Means)
+					assert.Equal(t, drain.MeansEvict, decide().Step.Means)
 					assert.Equal(t, 1, countDiscoveryRequests(w))
 				}
 				heal()
-				assert.Equal(t, drain.DeleteInOrder, decide().Step.Means)
+				assert.Equal(t, drain.MeansDeleteInOrder, decide().Step.Means)
 				failDiscovery(w, err)
-				assert.Equal(t, drain.DeleteInOrder, decide().Step.Means)
+				assert.Equal(t, drain.MeansDeleteInOrder, decide().Step.Means)
 			})
 		})
 	}
@@ -137,9 +137,9 @@ func TestNoDiscoveryUnlessMeansIsEvict(t *testing.T) {
 		machine func(*v1alpha1.Machine)
 		means   drain.RemovalMeans
 	}{
-		"the drain deletes in order, and another worker has asked": {activitiestest.WithDrain(time.Hour, drain.DeleteInOrder), drain.DeleteInOrder},
-		"the deadline has passed":                                  {activitiestest.WithDrain(2*time.Hour, drain.Evict), drain.Delete},
-		"the drain deletes":                                        {activitiestest.WithDrain(2*time.Hour, drain.Delete), drain.Delete},
+		"the drain deletes in order, and another worker has asked": {activitiestest.WithDrain(time.Hour, drain.MeansDeleteInOrder), drain.MeansDeleteInOrder},
+		"the deadline has passed":                                  {activitiestest.WithDrain(2*time.Hour, drain.MeansEvict), drain.MeansDelete},
+		"the drain deletes":                                        {activitiestest.WithDrain(2*time.Hour, drain.MeansDelete), drain.MeansDelete},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -28,7 +28,7 @@ func (a *Activities) acquireNodeLocation(
 	ctx context.Context,
 	ref kube.Ref,
 ) (p NodeLocation, release func(), err error) {
-	a.Kube.Cluster.DemandTarget(ref.Namespace)
+	a.Kube.Cluster.KeepTargetConnected(ref.Namespace)
 	release, err = a.Kube.Cluster.Target(ref.Namespace).UseDrainCaches(ctx)
 	if err != nil {
 		return p, nil, fmt.Errorf("read budgets and attachments: %w", err)
@@ -41,10 +41,14 @@ func (a *Activities) nodeLocationOf(ref kube.Ref) NodeLocation {
 	c := a.Kube.Cluster
 	target := c.Target(ref.Namespace)
 	p := NodeLocation{
-		Kube:    a.Kube,
-		Name:    target.Identity(),
-		Target:  target,
-		Sources: observedrain.NewChangeSources(c.Informer(cache.Machines), c.Informer(cache.DrainRules), target),
+		Kube:   a.Kube,
+		Name:   target.Identity(),
+		Target: target,
+		Sources: observedrain.NewChangeSources(
+			c.Informer(cache.MachinesResource),
+			c.Informer(cache.DrainRulesResource),
+			target,
+		),
 	}
 	p.Machine = func() *v1alpha1.Machine {
 		m, _ := c.Machine(ref.Key())

@@ -36,8 +36,8 @@ func listPods(
 	return cache.PointersToItems(list.Items), list.ResourceVersion, nil
 }
 
-// namespaceLabels holds the labels of the namespaces that were read, by name.
-type namespaceLabels map[string]map[string]string
+// labelsByNamespace holds the labels of the namespaces that were read, by name.
+type labelsByNamespace map[string]map[string]string
 
 // podFacts returns the facts about pods, without their budgets. The facts of a pod include the drain rule that applies
 // to the machine and selects the pod. podFacts reads the labels of a namespace live, once, and only if a rule needs
@@ -46,7 +46,7 @@ type namespaceLabels map[string]map[string]string
 func (p NodeLocation) podFacts(
 	ctx context.Context,
 	pods []*corev1.Pod,
-	known namespaceLabels,
+	known labelsByNamespace,
 	means drain.RemovalMeans,
 ) ([]drain.Pod, error) {
 	rules, err := p.Rules()
@@ -100,9 +100,9 @@ func (e *evictionLoop) findAttachedVolumes(ctx context.Context) {
 		}
 		names, err := volumesOfPod(ctx, e.client, pod)
 		if err != nil && e.triesByPod[uid].Failures < maxVolumeLookupFailures {
-			e.triesByPod[uid] = drain.TryRecordAfterAttempt(
+			e.triesByPod[uid] = drain.RequestRecordAfterAnswer(
 				e.triesByPod[uid],
-				drain.RequestAnswer{Means: e.input.Means, Result: drain.Failed, Message: kube.ShortenMessage(err.Error())},
+				drain.RequestAnswer{Means: e.input.Means, Result: drain.ResultFailed, Message: kube.ShortenMessage(err.Error())},
 				e.clock.Now(),
 			)
 			continue

@@ -48,7 +48,7 @@ func runEvictionTest(
 		test(
 			t,
 			w.InterceptPodRequests(),
-			activities.Eviction{Machine: activitiestest.NewRef(m), NodeName: "n", Means: drain.Evict},
+			activities.Eviction{Machine: activitiestest.NewRef(m), NodeName: "n", Means: drain.MeansEvict},
 		)
 	})
 }

@@ -22,7 +22,7 @@ func TestOnlyTolerantPodsThatArriveDuringDrainStay(t *testing.T) {
 		return func(p *corev1.Pod) { p.CreationTimestamp = metav1.NewTime(time.Now().Add(after)).Rfc3339Copy() }
 	}
 	tolerant := func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}} }
-	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 		t.Run(string(means), func(t *testing.T) {
 			// The pods are created inside the bubble, because their timestamps come from its clock.
 			runEvictionTest(t, nil, func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {

@@ -50,7 +50,7 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 			if ctx.Err() != nil || !locked && !e.isPastDeadline() {
 				return
 			}
-			bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+			bounded, cancel := context.WithTimeout(ctx, evictionRequestTimeout)
 			defer cancel()
 			answers[i].RequestAnswer = classifyAnswer(removePod(bounded, e.client, action.Means, pod))
 			answers[i].Means = action.Means
@@ -66,7 +66,7 @@ func (e *evictionLoop) sendActions(ctx context.Context, actions []drain.Action) 
 // without touching a budget. lockBudget waits at most until the drain's deadline.
 func (e *evictionLoop) lockBudget(ctx context.Context, action drain.Action) (unlock func(), locked bool) {
 	budgets := e.budgetsByPod[action.UID]
-	if action.Means != drain.Evict || len(budgets) != 1 ||
+	if action.Means != drain.MeansEvict || len(budgets) != 1 ||
 		!observedrain.BudgetFacts(budgets[0]).CountsPod(e.factsByPod[action.UID]) {
 		return func() {}, true
 	}
@@ -83,12 +83,12 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Rem
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}}
 	pods := client.CoreV1().Pods(pod.Namespace)
 	switch means {
-	case drain.Evict:
+	case drain.MeansEvict:
 		return pods.EvictV1(ctx, &policyv1.Eviction{
 			ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}, DeleteOptions: &options,
 		})
-	case drain.Delete, drain.DeleteInOrder:
-	case drain.Kill:
+	case drain.MeansDelete, drain.MeansDeleteInOrder:
+	case drain.MeansKill:
 		options.GracePeriodSeconds = new(int64)
 	}
 	return pods.Delete(ctx, pod.Name, options)
@@ -98,9 +98,9 @@ func removePod(ctx context.Context, client kubernetes.Interface, means drain.Rem
 // causes, never texts.
 func classifyAnswer(err error) drain.RequestAnswer {
 	if err == nil {
-		return drain.RequestAnswer{Result: drain.Accepted}
+		return drain.RequestAnswer{Result: drain.ResultAccepted}
 	}
-	a := drain.RequestAnswer{Result: drain.Failed, Message: kube.ShortenMessage(err.Error())}
+	a := drain.RequestAnswer{Result: drain.ResultFailed, Message: kube.ShortenMessage(err.Error())}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return a
@@ -111,16 +111,16 @@ func classifyAnswer(err error) drain.RequestAnswer {
 	refusal, refused := apierrors.StatusCause(err, policyv1.DisruptionBudgetCause)
 	switch {
 	case apierrors.IsNotFound(err) && hasObjectName(status.Status(), err):
-		a.Result = drain.Gone
+		a.Result = drain.ResultPodGone
 	case refused:
-		a.Result, a.Message = drain.Refused, kube.ShortenMessage(refusal.Message)
+		a.Result, a.Message = drain.ResultRefused, kube.ShortenMessage(refusal.Message)
 	case apierrors.IsTooManyRequests(err):
-		a.Result = drain.Throttled
+		a.Result = drain.ResultThrottled
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		a.Result = drain.NamespaceDeleting
+		a.Result = drain.ResultNamespaceDeleting
 	case status.Status().Code == http.StatusInternalServerError && status.Status().Reason == "":
 		// If several budgets select the pod, the API server answers an eviction with 500 and without a reason.
-		a.Result = drain.SeveralBudgets
+		a.Result = drain.ResultSeveralBudgets
 	}
 	return a
 }

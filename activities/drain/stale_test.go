@@ -17,7 +17,7 @@ import (
 // A drain never acts on an outdated cached object: it reads the object live, or its write fails.
 func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 	nodes := corev1.SchemeGroupVersion.WithResource("nodes")
 	t.Run("of a node that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewPod("a"))
@@ -48,8 +48,8 @@ func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 			activitiestest.NewReadInput(m),
 		)
 		require.NoError(t, err)
-		assert.Equal(t, w.NodeVersions(), load.Versions)
-		assert.Equal(t, []string{"patch nodes"}, w.WriteRequests(), "refused, and not sent again")
+		assert.Equal(t, w.NodeMinVersions(), load.Versions)
+		assert.Equal(t, []string{"patch nodes"}, w.MutatingRequests(), "refused, and not sent again")
 	})
 	t.Run("of a pod that is another one by now", func(t *testing.T) {
 		runEvictionTest(t, podsToRemove("a"), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
@@ -74,7 +74,7 @@ func TestDrainDoesNotActOnStaleObjects(t *testing.T) {
 // The node is cordoned before its pods are listed, so that no pod is scheduled in between.
 func TestNodeIsCordonedBeforePodsAreListed(t *testing.T) {
 	t.Parallel()
-	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.Evict))
+	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithDrain(0, drain.MeansEvict))
 	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewPod("a"))
 	w.ServePods()
 	activitiestest.FailRequests(

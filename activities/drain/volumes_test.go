@@ -100,7 +100,7 @@ func TestPodsWithVolumesAreDeletedInOrderIfEvictionIsUnsupported(t *testing.T) {
 		t,
 		podsWithVolumes(activitiestest.NewPod("c"), activitiestest.NewPod("kept", withDoNotDisrupt("true"))),
 		func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
-			in.Means = drain.DeleteInOrder
+			in.Means = drain.MeansDeleteInOrder
 			e := d.StartEviction(in)
 			e.AssertRunning(t)
 			assert.Equal(
@@ -290,7 +290,7 @@ func TestFailedVolumeLookupIsRetriedBeforeEviction(t *testing.T) {
 			_ = e.CancelAndWait()
 		})
 	})
-	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansDelete, drain.MeansKill} {
 		t.Run("does not outlast its deadline: "+string(means), func(t *testing.T) {
 			runEvictionTest(t, podsWithVolumes(), func(t *testing.T, d *activitiestest.EvictionWorld, in activities.Eviction) {
 				activitiestest.FailRequests(d.TargetClient, "get", "persistentvolumeclaims", 1000, errors.New("no answer"), nil)

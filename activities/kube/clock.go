@@ -9,9 +9,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Time returns the time for decisions about deadlines. Time is the workflow's time, because the clock of a worker may
+// DecisionTime returns the time for decisions about deadlines. DecisionTime is the workflow's time, because the clock of a worker may
 // be minutes ahead or behind. If the workflow passes no time, Time returns the worker's own time.
-func (r ReadInput) Time() time.Time {
+func (r ReadInput) DecisionTime() time.Time {
 	if r.At.IsZero() {
 		return time.Now()
 	}
@@ -26,7 +26,7 @@ func (r ReadInput) TimeToRecord(ctx context.Context) time.Time {
 	if info := activity.GetInfo(ctx); !info.IsLocalActivity {
 		return phrase.LaterTime(r.At, info.StartedTime)
 	}
-	return r.Time()
+	return r.DecisionTime()
 }
 
 // Clock is the clock of the Temporal server during one attempt of a regular activity.

@@ -20,20 +20,20 @@ import (
 // Types of failures that workflows distinguish. Workflow histories contain these types: add types, but never change
 // one.
 const (
-	TypeObjectGone  = "ObjectGone"  // the object is gone, or another object has its name
-	TypeCacheBehind = "CacheBehind" // the caches have not reached the required versions yet
+	FailureTypeObjectGone  = "ObjectGone"  // the object is gone, or another object has its name
+	FailureTypeCacheBehind = "CacheBehind" // the caches have not reached the required versions yet
 	// the object differs from the object that the decision saw, so the workflow decides again
-	TypeConflict    = "Conflict"
-	TypeRefused     = "Refused"     // the API server refuses the write, now and on each retry
-	TypeOldCRDs     = "OldCRDs"     // the API server dropped a field, because CRDs of an older version are installed
-	TypeTerminating = "Terminating" // the deletion of the instance is in progress
-	TypeRewound     = "Rewound"     // the API server was restored to a state that is older than the required versions
-	TypeDenied      = "Denied"      // the API server denies permission for the request
-	TypeInternal    = "Internal"    // the API server answers with an internal error, which may be temporary
+	FailureTypeConflict    = "Conflict"
+	FailureTypeRefused     = "Refused"     // the API server refuses the write, now and on each retry
+	FailureTypeOldCRDs     = "OldCRDs"     // the API server dropped a field, because CRDs of an older version are installed
+	FailureTypeTerminating = "Terminating" // the deletion of the instance is in progress
+	FailureTypeRewound     = "Rewound"     // the API server was restored to a state that is older than the required versions
+	FailureTypeDenied      = "Denied"      // the API server denies permission for the request
+	FailureTypeInternal    = "Internal"    // the API server answers with an internal error, which may be temporary
 	// the bootstrap token of the attempt is no longer usable, so the workflow starts another attempt
-	TypeTokenGone = "TokenGone"
+	FailureTypeTokenGone = "TokenGone"
 	// the worker already makes as many calls of a provider for the namespace as it may
-	TypeNamespaceBusy = "NamespaceBusy"
+	FailureTypeNamespaceBusy = "NamespaceBusy"
 )
 
 // benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried.
@@ -44,45 +44,47 @@ func benignFailure(kind, message string, final bool) error {
 
 // ObjectGoneError is the failure of an activity whose object is gone.
 func ObjectGoneError(ref Ref) error {
-	return benignFailure(TypeObjectGone, "object "+ref.Key()+" is gone", true)
+	return benignFailure(FailureTypeObjectGone, "object "+ref.Key()+" is gone", true)
 }
 
 // CacheBehindError is the failure of an attempt whose caches are behind. The next attempt reads from the API server, or
 // finds caches that are up to date.
-func CacheBehindError(message string) error { return benignFailure(TypeCacheBehind, message, false) }
+func CacheBehindError(message string) error {
+	return benignFailure(FailureTypeCacheBehind, message, false)
+}
 
 // ConflictError is the failure of a write if the object differs from the object that the decision saw.
 func ConflictError(ref Ref) error {
-	return benignFailure(TypeConflict, "object "+ref.Key()+" changed since it was read", true)
+	return benignFailure(FailureTypeConflict, "object "+ref.Key()+" changed since it was read", true)
 }
 
 // ReasonTokenGone is the reason of the Problem of an attempt whose bootstrap token is no longer usable.
-const ReasonTokenGone = TypeTokenGone
+const ReasonTokenGone = FailureTypeTokenGone
 
 // TokenNeededError is the failure of a create call that had no bootstrap token, although the user data has a
 // placeholder for a token. After this failure, the workflow makes a new decision.
 func TokenNeededError(class string) error {
 	return benignFailure(
-		TypeConflict,
+		FailureTypeConflict,
 		"the user data of MachineClass "+class+" has a place for a bootstrap token by now",
 		true,
 	)
 }
 
 // TokenGoneError is the failure of a creation whose bootstrap token is no longer usable.
-func TokenGoneError(message string) error { return benignFailure(TypeTokenGone, message, true) }
+func TokenGoneError(message string) error { return benignFailure(FailureTypeTokenGone, message, true) }
 
-// MaxConflicts is how often one attempt of an activity reads an object again after a write conflict. After MaxConflicts
+// MaxConflictRetries is how often one attempt of an activity reads an object again after a write conflict. After MaxConflictRetries
 // reads, the back-off of the retry policy applies, so that an object that changes all the time does not cause endless
 // requests.
-const MaxConflicts = 3
+const MaxConflictRetries = 3
 
 // RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
 // retryable, unlike ConflictError, because the decision is still valid.
 func RepeatedConflictError(ref Ref) error {
 	return benignFailure(
-		TypeConflict,
-		fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflicts),
+		FailureTypeConflict,
+		fmt.Sprintf("object %s changed %d times while it was written", ref.Key(), MaxConflictRetries),
 		false,
 	)
 }
@@ -91,7 +93,7 @@ func RepeatedConflictError(ref Ref) error {
 func RefusedError(message string) error {
 	return temporal.NewApplicationErrorWithOptions(
 		ShortenMessage(message),
-		TypeRefused,
+		FailureTypeRefused,
 		temporal.ApplicationErrorOptions{NonRetryable: true},
 	)
 }
@@ -103,7 +105,7 @@ func FailureOfType(err error, kind string) (failure *temporal.ApplicationError, 
 }
 
 // ShortenMessage truncates a text to the maximum length of a message in a status or a workflow history.
-func ShortenMessage(text string) string { return phrase.CutMessage(text) }
+func ShortenMessage(text string) string { return phrase.TruncateMessage(text) }
 
 // internalErrorRetryTime is how long an activity is retried while the API server answers with an internal error (500);
 // see ADR 0101. Source: a leader election of etcd takes about one second; three seconds leave time for three retries.
@@ -149,7 +151,7 @@ func ClassifyWriteError(ctx context.Context, ref Ref, err error) error {
 	case apierrors.IsConflict(err):
 		return ConflictError(ref)
 	case mayBeTransientError(err):
-		return benignFailure(TypeInternal, ShortenMessage(err.Error()), false)
+		return benignFailure(FailureTypeInternal, ShortenMessage(err.Error()), false)
 	default:
 		return err
 	}
@@ -192,11 +194,11 @@ func ClassifySecretError(ctx context.Context, ref Ref, doing string, err error) 
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):
-		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
+		return benignFailure(FailureTypeDenied, ShortenMessage(err.Error()), false)
 	case mayBeTransientError(err):
 		return ClassifyWriteError(ctx, Ref{}, err)
 	case RefusalMessage(ctx, err) != "":
-		return benignFailure(TypeDenied, ShortenMessage(err.Error()), false)
+		return benignFailure(FailureTypeDenied, ShortenMessage(err.Error()), false)
 	default:
 		return err
 	}
@@ -248,7 +250,7 @@ func NewClassNotFoundProblem(namespace, name string) *Problem {
 // namespace is not connected. The worker connects as soon as the Secret and the API server allow it.
 func NewTargetProblem(message string) *Problem {
 	return &Problem{
-		Reason:  vocabulary.BlockedTargetUnavailable,
+		Reason:  vocabulary.BlockedByUnavailableTarget,
 		React:   ReactionUntilCredentialChange,
 		Message: message,
 	}
@@ -257,7 +259,7 @@ func NewTargetProblem(message string) *Problem {
 // NewTargetTimeoutProblem is the problem of a call that had to wait for the target cluster of the machine's namespace.
 // The call is made again after a back-off.
 func NewTargetTimeoutProblem(message string) *Problem {
-	return &Problem{Reason: vocabulary.BlockedTargetUnavailable, React: ReactionRetry, Message: message, Failures: 1}
+	return &Problem{Reason: vocabulary.BlockedByUnavailableTarget, React: ReactionRetry, Message: message, Failures: 1}
 }
 
 // NewNoAnswerProblem is the problem of a provider that has not answered in time, or whose task queue no worker serves.

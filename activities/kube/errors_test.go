@@ -22,7 +22,7 @@ func TestTooLargeWriteBecomesRefusal(t *testing.T) {
 		kube.Ref{Namespace: "shop", Name: "s"},
 		apierrors.NewRequestEntityTooLargeError("3 MiB"),
 	)
-	_, refused := kube.FailureOfType(err, kube.TypeRefused)
+	_, refused := kube.FailureOfType(err, kube.FailureTypeRefused)
 	assert.True(t, refused)
 }
 
@@ -42,14 +42,14 @@ func TestLastingInternalErrorBecomesRefusal(t *testing.T) {
 		)
 		require.ErrorContains(t, err, "connection refused")
 		kind, retryable := activitiestest.FailureTypeOf(t, err)
-		assert.Equal(t, refused, kind == kube.TypeRefused, "after %v", tried)
+		assert.Equal(t, refused, kind == kube.FailureTypeRefused, "after %v", tried)
 		assert.Equal(t, !refused, retryable, "after %v", tried)
 	}
 }
 
 // An object's status shows the message of a refusal. An answer of the API server is no refusal if it needs a new
 // decision, or if the API server is too busy or unreachable.
-func TestWhichAnswersAreRefusals(t *testing.T) {
+func TestAnswersThatCountAsRefusals(t *testing.T) {
 	const never = -1
 	const webhooksReason = "" // the webhook gives no reason; the message contains the webhook's name
 	for name, row := range map[string]struct {
@@ -105,19 +105,19 @@ func TestWhichAnswersAreRefusals(t *testing.T) {
 						return kube.ClassifyWriteError(ctx, ref, fmt.Errorf("write: %w", answer))
 					},
 				)
-				assert.Equal(t, isDue(row.refusedAfter), wrote == kube.TypeRefused, "%s after %v", wrote, tried)
-				if wrote == kube.TypeRefused || wrote == kube.TypeInternal {
+				assert.Equal(t, isDue(row.refusedAfter), wrote == kube.FailureTypeRefused, "%s after %v", wrote, tried)
+				if wrote == kube.FailureTypeRefused || wrote == kube.FailureTypeInternal {
 					assert.ErrorContains(t, err, "write: "+answer.ErrStatus.Message)
 				}
 				asked, err := fails(
 					func(ctx context.Context) error { return kube.ClassifyTargetError(ctx, fmt.Errorf("ask: %w", answer)) },
 				)
-				assert.Equal(t, isDue(row.deniedAfter), asked == kube.TypeDenied, "%s after %v", asked, tried)
+				assert.Equal(t, isDue(row.deniedAfter), asked == kube.FailureTypeDenied, "%s after %v", asked, tried)
 				assert.ErrorContains(t, err, "ask: "+answer.ErrStatus.Message)
 				secret, err := fails(
 					func(ctx context.Context) error { return kube.ClassifySecretError(ctx, ref, "make the Secret", answer) },
 				)
-				assert.Equal(t, isDue(row.refusedAfter), secret == kube.TypeRefused, "%s after %v", secret, tried)
+				assert.Equal(t, isDue(row.refusedAfter), secret == kube.FailureTypeRefused, "%s after %v", secret, tried)
 				assert.NotContains(t, err.Error(), "the words of the API server", "a webhook may quote the Secret")
 			}
 		})

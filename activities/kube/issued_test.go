@@ -11,7 +11,7 @@ import (
 	"millwright/activities/kube"
 )
 
-func TestIssuedTokensAreTakenOnceAndForgotten(t *testing.T) {
+func TestFreshTokensAreTakenOnceAndForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		issued, a, b := &kube.FreshTokens{}, kube.TokenRef{Name: "a"}, kube.TokenRef{Name: "b"}

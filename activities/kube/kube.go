@@ -34,10 +34,10 @@ type Resource = cache.Resource
 
 // Resources in the MinVersions that writes return.
 const (
-	MachinesResource    = cache.Machines
-	SetsResource        = cache.Sets
-	DeploymentsResource = cache.Deployments
-	NodesResource       = cache.Nodes
+	MachinesResource    = cache.MachinesResource
+	SetsResource        = cache.SetsResource
+	DeploymentsResource = cache.DeploymentsResource
+	NodesResource       = cache.NodesResource
 )
 
 // Kube holds the clients and settings of the activities on clusters. These activities run on the task queues machines,
@@ -101,9 +101,9 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 // CacheBehindError if the caches are behind. The workflow then runs a regular activity, which waits longer and then
 // reads live. NeedsLiveRead returns a failure of type TypeRewound if an API server was restored to an earlier state.
 func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
-	a.Cluster.DemandTarget(in.Ref.Namespace)
+	a.Cluster.KeepTargetConnected(in.Ref.Namespace)
 	if in.Live {
-		a.Metrics.countRead("live")
+		a.Metrics.countFactRead("live")
 		return true, nil
 	}
 	local, limit := activity.GetInfo(ctx).IsLocalActivity, maxCacheWaitInRegularActivity
@@ -112,22 +112,22 @@ func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err 
 	}
 	switch {
 	case a.Cluster.AwaitVersions(ctx, in.Ref.Namespace, in.Versions, limit):
-		a.Metrics.countRead("cached")
+		a.Metrics.countFactRead("cached")
 		return false, nil
 	case local:
-		a.Metrics.countRead("behind")
+		a.Metrics.countFactRead("behind")
 		return false, CacheBehindError("the caches have not reached the required versions yet")
 	}
 	rewound, err := a.Cluster.IsServerOlder(ctx, in.Ref.Namespace, in.Versions)
 	if err == nil && rewound {
-		a.Metrics.countRead("rewound")
+		a.Metrics.countFactRead("rewound")
 		return true, benignFailure(
-			TypeRewound,
+			FailureTypeRewound,
 			"the API server was restored to a state older than the versions that were seen",
 			true,
 		)
 	}
-	a.Metrics.countRead("late")
+	a.Metrics.countFactRead("late")
 	return true, err
 }
 
@@ -271,7 +271,7 @@ func (a *Kube) FindNodeOfInstance(ctx context.Context, m *v1alpha1.Machine) (nod
 // ConflictError, and the workflow decides again.
 func (a *Kube) ConfirmNoNode(ctx context.Context, m *v1alpha1.Machine) error {
 	node, err := a.ReadExistingNode(ctx, m, true)
-	if cache.ProviderIDWithoutNodeName(m) != "" && a.Cluster.Target(m.Namespace) != nil {
+	if cache.UnnamedNodeProviderID(m) != "" && a.Cluster.Target(m.Namespace) != nil {
 		node, err = a.FindNodeOfInstance(ctx, m)
 	}
 	if err != nil || node == nil {

@@ -57,7 +57,7 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 	return m
 }
 
-func (m Metrics) countRead(freshness string) {
+func (m Metrics) countFactRead(freshness string) {
 	if m.factReads != nil {
 		m.factReads.WithLabelValues(freshness).Inc()
 	}

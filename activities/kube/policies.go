@@ -22,10 +22,10 @@ const (
 // caches.
 const TargetReadTimeout = time.Second
 
-// TokenTimeout is the timeout of the requests about one bootstrap token to a target cluster. A worker has a limited
+// TokenRequestTimeout is the timeout of the requests about one bootstrap token to a target cluster. A worker has a limited
 // number of slots, and a target cluster that does not answer must not occupy a slot for long. Source: the third of a
 // usual timeout of a request to an API server, and many times the time that a loaded API server takes.
-const TokenTimeout = 10 * time.Second
+const TokenRequestTimeout = 10 * time.Second
 
 // Back-offs and limits of cloud calls.
 const (

@@ -71,7 +71,7 @@ func OperationOfStep(s *Step) *v1alpha1.Operation {
 		Step:       s.Name,
 		Since:      metav1.NewTime(s.Since).Rfc3339Copy(),
 		BlockedBy:  s.BlockedBy,
-		Cause:      phrase.CutText(s.Cause, maxCauseBytes),
+		Cause:      phrase.TruncateText(s.Cause, maxCauseBytes),
 	}
 	if !s.Deadline.IsZero() {
 		o.Deadline = new(metav1.NewTime(s.Deadline).Rfc3339Copy())
@@ -119,7 +119,7 @@ func IgnoredKindMessage(class v1alpha1.ClassSpec) string {
 	return phrase.TextIf(
 		class.Kind != cache.KindClass,
 		"class.kind %q has no effect: the only kind is %s, and the one named %s is used",
-		phrase.CutText(class.Kind, maxKindBytes),
+		phrase.TruncateText(class.Kind, maxKindBytes),
 		cache.KindClass,
 		class.Name,
 	)
@@ -140,7 +140,7 @@ func SummarizeMachines(machines []*v1alpha1.Machine, names []string) []v1alpha1.
 				ProviderID:    m.Spec.ProviderID,
 				LastOperation: m.Status.LastOperation,
 			}
-			summary.LastOperation.Description = phrase.CutText(summary.LastOperation.Description, maxSummaryBytes)
+			summary.LastOperation.Description = phrase.TruncateText(summary.LastOperation.Description, maxSummaryBytes)
 			if owner := metav1.GetControllerOf(m); owner != nil {
 				summary.OwnerRef = owner.Name
 			}

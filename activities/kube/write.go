@@ -99,7 +99,7 @@ func PatchAfterRead[O apiObject](
 	look func() (O, map[string]any, error),
 ) (string, error) {
 	var none O
-	for range MaxConflicts {
+	for range MaxConflictRetries {
 		o, patch, err := look()
 		switch {
 		case err != nil:
@@ -133,7 +133,7 @@ func WriteStatus[O apiObject](
 	ctx context.Context, in ReadInput, client statusWriter[O], look func(ReadInput) (before, after O, err error),
 ) (before, after O, err error) {
 	var none O
-	for range MaxConflicts {
+	for range MaxConflictRetries {
 		before, after, err = look(in)
 		switch {
 		case err != nil:
@@ -242,7 +242,7 @@ func (a *Kube) ChangeNode(
 	if m == nil {
 		return versions, nil
 	}
-	for attempt := range MaxConflicts {
+	for attempt := range MaxConflictRetries {
 		node, err := a.ReadExistingNode(ctx, m, live || attempt > 0)
 		if err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 			return versions, err
@@ -255,7 +255,7 @@ func (a *Kube) ChangeNode(
 		}
 		switch {
 		case err == nil:
-			versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+			versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 			return versions, nil
 		case apierrors.IsNotFound(err): // the node was deleted after the read
 			return versions, nil

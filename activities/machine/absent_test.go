@@ -47,7 +47,7 @@ func TestANodeThatTheCacheLacksIsDrained(t *testing.T) {
 		skipped string
 	}{
 		"the API server has it":          {[]runtime.Object{activitiestest.NewNode()}, nil, deletion.StageDrain, ""},
-		"the API server has none":        {nil, nil, deletion.StageInstance, "there is no node n"},
+		"the API server has none":        {nil, nil, deletion.StageDeleteInstance, "there is no node n"},
 		"the API server does not answer": {[]runtime.Object{activitiestest.NewNode()}, errors.New("no answer"), deletion.StageDrain, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestNothingIsReplacedWhenMostNodesAreGone(t *testing.T) {
 		"a few of many are gone": {gone: 1, well: 9, fails: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := activitiestest.NewMachinesWithDeadAndHealthyNodes(row.gone, row.well)
+			objects := activitiestest.NewMachinesWithGoneAndHealthyNodes(row.gone, row.well)
 			m := activitiestest.NewMachine(
 				"m",
 				activitiestest.WithNode,

@@ -53,7 +53,7 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 			uids,
 			"those that live, once each, and no other of their names",
 		)
-		assert.Equal(t, "delete nodes", w.WriteRequests()[2], "before the node")
+		assert.Equal(t, "delete nodes", w.MutatingRequests()[2], "before the node")
 	})
 	t.Run("those of an instance that may still run stay, because its volumes are in use", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, objects()...)
@@ -102,7 +102,7 @@ func TestDeleteNodeDeletesVolumeAttachments(t *testing.T) {
 			w := activitiestest.NewWorld(t, related...)
 			activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 			assert.NotNil(t, w.VolumeAttachment("a", "n"))
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 }

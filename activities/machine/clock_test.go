@@ -19,7 +19,7 @@ import (
 	"millwright/decide/health"
 )
 
-func TestReportRecordsUnhealthyClock(t *testing.T) {
+func TestReportRecordsHealthTimes(t *testing.T) {
 	t.Parallel()
 	hour := func(n int) time.Time { return activitiestest.OldTime.Add(time.Duration(n) * time.Hour) }
 	old := v1alpha1.MachineHealth{
@@ -36,22 +36,22 @@ func TestReportRecordsUnhealthyClock(t *testing.T) {
 		"and starts none":                      {nil, machine.Report{Phase: "Unknown"}, nil},
 		"an illness": {
 			nil,
-			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5)}},
+			machine.Report{Clock: &health.UnhealthyTimes{UnhealthySince: hour(5)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"a new illness forgets the earlier one": {
 			&old,
-			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5)}},
+			machine.Report{Clock: &health.UnhealthyTimes{UnhealthySince: hour(5)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"a recovery keeps when it began": {
 			nil,
-			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5), RecoveredAt: hour(6)}},
+			machine.Report{Clock: &health.UnhealthyTimes{UnhealthySince: hour(5), RecoveredAt: hour(6)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5)), RecoveredAt: new(metav1.NewTime(hour(6)))},
 		},
 		"times are stored in whole seconds, and said again they are no news": {
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
-			machine.Report{Clock: &health.UnhealthyClock{UnhealthySince: hour(5).Add(time.Millisecond)}},
+			machine.Report{Clock: &health.UnhealthyTimes{UnhealthySince: hour(5).Add(time.Millisecond)}},
 			&v1alpha1.MachineHealth{UnhealthySince: metav1.NewTime(hour(5))},
 		},
 		"that the instance is gone is said once": {&old, machine.Report{InstanceGone: true}, &old},
@@ -245,7 +245,7 @@ func TestARefusedReportIsRecordedAsEvent(t *testing.T) {
 		newActivities(w.Kube).ReportMachine,
 		machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed"},
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	assert.Equal(
 		t,
 		[]string{"Warning Refused Internal error occurred: failed calling webhook dead.example.com"},

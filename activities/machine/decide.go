@@ -124,9 +124,9 @@ type machineFacts struct {
 	machine *v1alpha1.Machine // the machine after the report; nil: the machine is gone
 	related machine.RelatedObjects
 	attention.MachineFacts
-	callInputs CallInputs // the field Call is empty
-	neverTried bool
-	deletion   deletion.Facts // zero: the machine is not being deleted
+	callInputs         CallInputs // the field Call is empty
+	creationNeverTried bool
+	deletion           deletion.Facts // zero: the machine is not being deleted
 }
 
 // readFacts reads the facts about a machine. The report, if there is one, is applied to the machine. Facts beyond the
@@ -145,19 +145,19 @@ func (a *Activities) readFacts(
 		return f, err
 	}
 	if report != nil {
-		applyReport(m, f.related.Node, *report, in.Time())
+		applyReport(m, f.related.Node, *report, in.DecisionTime())
 	}
-	f.neverTried = wasCreationNeverTried(m)
-	if f.neverTried && m.DeletionTimestamp != nil && !live {
+	f.creationNeverTried = wasCreationNeverTried(m)
+	if f.creationNeverTried && m.DeletionTimestamp != nil && !live {
 		// A machine without a create call can be deleted without its class and Secret. Only a live read can prove that
 		// no create call was started.
 		now, err := kube.ReadLive(ctx, a.Kube.Machines(m.Namespace), "machine", in.Ref)
 		if err != nil || now == nil {
 			return machineFacts{}, err
 		}
-		f.neverTried = wasCreationNeverTried(now)
+		f.creationNeverTried = wasCreationNeverTried(now)
 	}
-	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.Time())
+	f.machine, f.MachineFacts = m, machine.Facts(m, f.related, in.DecisionTime())
 	if health.HasTimedOut(f.Facts) { // the circuit breaker reads every node
 		if open, why, _ := replace.BreakerState(machine.JoinedNodeCounts(a.Kube.Cluster, m.Namespace, f.Now), f.Now); open {
 			f.Breaker = why
@@ -208,7 +208,7 @@ func (f machineFacts) decide() Decision {
 			f.TargetDown,
 			phrase.ClockText(f.related.TargetDownSince, f.Now),
 		),
-		NeverTried: f.neverTried,
+		NeverTried: f.creationNeverTried,
 		CreateBy:   f.CreateBy,
 		Busy:       m.Status.CurrentOperation != nil,
 		Blocked:    waits.IsBlocked(),
@@ -304,7 +304,7 @@ func (a *Activities) readNode(
 	if err != nil && (live && m.DeletionTimestamp == nil || ctx.Err() != nil) {
 		return err
 	}
-	related.RecordNode(a.Kube.Cluster, m, node)
+	related.SetNodeAndOwner(a.Kube.Cluster, m, node)
 	if related.HasUnknownNode(m) {
 		if related.FoundNode, err = a.Kube.FindNodeOfInstance(ctx, m); err != nil && ctx.Err() != nil {
 			return err

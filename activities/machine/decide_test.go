@@ -18,9 +18,9 @@ import (
 	"millwright/observe/cache"
 )
 
-func assertObjectGone(t *testing.T, err error) {
+func assertObjectGoneError(t *testing.T, err error) {
 	t.Helper()
-	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 }
 
 func TestAddFinalizer(t *testing.T) {
@@ -36,7 +36,7 @@ func TestAddFinalizer(t *testing.T) {
 		)
 		assert.Equal(t, []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.Equal(t, w.Machine("m").ResourceVersion, version, "the version to wait for")
-		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
+		assert.Equal(t, []string{"patch machines"}, w.MutatingRequests())
 	})
 	t.Run("leaves a machine alone that is being deleted", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])
@@ -47,7 +47,7 @@ func TestAddFinalizer(t *testing.T) {
 			"900",
 			activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).AddFinalizer, activitiestest.NewReadInput(m)),
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("an object of the same name is not the machine", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachine("m", activitiestest.WithoutFinalizers))
@@ -56,7 +56,7 @@ func TestAddFinalizer(t *testing.T) {
 			newActivities(w.Kube).AddFinalizer,
 			kube.ReadInput{Ref: activitiestest.NewFormerObjectRef(activitiestest.NewMachine("m"))},
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 		assert.Empty(t, w.Machine("m").Finalizers)
 	})
 }
@@ -103,8 +103,11 @@ func TestWritesFailAfterRepeatedConflicts(t *testing.T) {
 			busy := apierrors.NewConflict(schema.GroupResource{Resource: row.resource}, "x", nil)
 			activitiestest.FailRequests(w.MachineClient, "patch", row.resource, -1, busy, nil)
 			activitiestest.FailRequests(w.MachineClient, "update", row.resource, -1, busy, nil)
-			activitiestest.AssertFailure(t, row.activity(w), kube.TypeConflict, true)
-			writes := slices.DeleteFunc(w.WriteRequests(), func(what string) bool { return what == "delete-collection secrets" })
+			activitiestest.AssertFailure(t, row.activity(w), kube.FailureTypeConflict, true)
+			writes := slices.DeleteFunc(
+				w.MutatingRequests(),
+				func(what string) bool { return what == "delete-collection secrets" },
+			)
 			assert.Len(t, writes, 3, "a few tries, then its retry policy waits")
 		})
 	}
@@ -171,7 +174,7 @@ func TestRecordCreateIntent(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		w.HoldEvents()
-		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
+		w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("note", "new"))
 		begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 			w,
 			newActivities(w.Kube).RecordCreateIntent,
@@ -201,6 +204,6 @@ func TestRecordCreateIntent(t *testing.T) {
 			newActivities(w.Kube).RecordCreateIntent,
 			newCreationReport(activitiestest.NewMachine("m")),
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 	})
 }

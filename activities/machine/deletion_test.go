@@ -80,13 +80,13 @@ func TestAnnounceTermination(t *testing.T) {
 					newActivities(w.Kube).AnnounceTermination,
 					activitiestest.NewReadInput(m),
 				)
-				assert.Equal(t, w.NodeVersions(), versions)
+				assert.Equal(t, w.NodeMinVersions(), versions)
 				if row.reason == "" {
-					assert.Empty(t, w.WriteRequests())
+					assert.Empty(t, w.MutatingRequests())
 					assert.Equal(t, before, w.Node(), "with its own reason, and since when")
 					return
 				}
-				assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests())
+				assert.Equal(t, []string{"patch nodes/status"}, w.MutatingRequests())
 				c := terminatingCondition(w.Node())
 				require.NotNil(t, c)
 				assert.Equal(t, []string{"True", row.reason, row.message}, []string{string(c.Status), c.Reason, c.Message})
@@ -139,11 +139,11 @@ func TestReportRecordsTheStageOfADeletion(t *testing.T) {
 		"",
 		deletion.StagePreDrainHooks,
 		deletion.StageDrain,
-		deletion.StageDetach,
+		deletion.StageDetachVolumes,
 		deletion.StagePreTerminateHooks,
-		deletion.StageInstance,
-		deletion.StageNode,
-		deletion.StageRelease,
+		deletion.StageDeleteInstance,
+		deletion.StageDeleteNode,
+		deletion.StageRemoveFinalizer,
 	}
 	for i, recorded := range all {
 		for j, told := range all {
@@ -176,7 +176,7 @@ func TestReportRecordsTheStageOfADeletion(t *testing.T) {
 	}
 	t.Run("a report of something else leaves it", func(t *testing.T) {
 		m := runningMachine()
-		activitiestest.WithDrain(time.Hour, drain.Delete)(m)
+		activitiestest.WithDrain(time.Hour, drain.MeansDelete)(m)
 		m.DeletionTimestamp = nil
 		w := activitiestest.NewWorld(t, m)
 		assert.Equal(
@@ -236,7 +236,7 @@ func TestReportRecordsADrain(t *testing.T) {
 			"nor is it skipped afterwards",
 		)
 
-		got = report(machine.DeletionProgress{Stage: deletion.StageInstance, Result: "Skipped"})
+		got = report(machine.DeletionProgress{Stage: deletion.StageDeleteInstance, Result: "Skipped"})
 		want.Stage, want.Since = v1alpha1.MachineDeletionInstance, clock()
 		check(got, "the stage goes on")
 	})
@@ -246,7 +246,7 @@ func TestReportRecordsADrain(t *testing.T) {
 			activitiestest.NewWorld(t, m),
 			machine.Report{
 				Read:     activitiestest.NewReadInput(m),
-				Deletion: &machine.DeletionProgress{Stage: deletion.StageInstance, Result: "Skipped"},
+				Deletion: &machine.DeletionProgress{Stage: deletion.StageDeleteInstance, Result: "Skipped"},
 			},
 		).Deletion
 		assert.Equal(t, v1alpha1.MachineDeletionInstance, got.Stage)

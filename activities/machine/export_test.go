@@ -21,10 +21,10 @@ func IssueToken(
 	return a.issueToken(ctx, m, attempt, expires, time.Now())
 }
 
-// MaxTokenNames exports maxTokenNames.
-const MaxTokenNames = maxTokenNames
+// MaxTokenNames exports maxTokenNameAttempts.
+const MaxTokenNames = maxTokenNameAttempts
 
 // TokenName returns the name of the Secret that an attempt tries after n names were already in use.
 func TokenName(uid, attempt string, n int) string {
-	return kube.TokenSecretNamePrefix + tokenID(types.UID(uid), attempt, n)
+	return kube.TokenSecretNamePrefix + deriveTokenID(types.UID(uid), attempt, n)
 }

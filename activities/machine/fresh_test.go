@@ -92,8 +92,8 @@ func TestDecideMachineYieldsToOtherSets(t *testing.T) {
 	assert.Equal(t, []bool{false, true, false}, []bool{yields(huge, 49), yields(huge, 50), yields(small, 50)})
 }
 
-// newIdleWorld returns a world with an idle machine that runs on node n.
-func newIdleWorld(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
+// newWorldWithIdleMachine returns a world with an idle machine that runs on node n.
+func newWorldWithIdleMachine(t *testing.T, m *v1alpha1.Machine, objects ...runtime.Object) *activitiestest.World {
 	t.Helper()
 	w := activitiestest.NewWorld(t, append(objects, m, activitiestest.NewNode())...)
 	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).SyncNode, activitiestest.NewReadInput(m))
@@ -110,7 +110,10 @@ func TestDecideMachineForAMachineInUse(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	m.Status.LastKnownState, m.Status.LastOperation.Type = "state-7", v1alpha1.MachineOperationCreate
-	d := activitiestest.DecideMachine(newIdleWorld(t, m, activitiestest.NewClass()), activitiestest.NewReadInput(m))
+	d := activitiestest.DecideMachine(
+		newWorldWithIdleMachine(t, m, activitiestest.NewClass()),
+		activitiestest.NewReadInput(m),
+	)
 	assert.Equal(t, attention.NeedNothing, d.Need)
 	assert.Equal(t, "Running", d.Phase)
 	assert.Equal(t, []string{"fake:///n", "n", "state-7"}, []string{d.ProviderID, d.NodeName, d.LastKnownState})
@@ -194,29 +197,29 @@ func TestStaleCachesCauseFailureOrLiveRead(t *testing.T) {
 				registry := prometheus.NewRegistry()
 				w.Metrics = kube.NewMetrics(registry)
 				w.HoldEvents()
-				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
+				w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("note", "new"))
 				in := kube.ReadInput{
 					Ref:      activitiestest.NewRef(m),
-					Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
+					Versions: kube.MinVersions{cache.MachinesResource: w.Machine("m").ResourceVersion},
 					Live:     row.live,
 				}
 				begun := time.Now()
 				d, err := row.how(w, newActivities(w.Kube).DecideMachine, in)
-				assert.Equal(t, map[string]float64{row.read: 1}, countReads(t, registry))
+				assert.Equal(t, map[string]float64{row.read: 1}, countFactReads(t, registry))
 				if row.read == "behind" {
-					activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+					activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
 					assert.Less(t, time.Since(begun), 2*time.Second, "a local activity has two seconds")
 					return
 				}
 				require.NoError(t, err)
-				assert.Equal(t, in.Versions[cache.Machines], d.Version)
+				assert.Equal(t, in.Versions[cache.MachinesResource], d.Version)
 			})
 		})
 	}
 }
 
-// countReads returns the number of fact reads by the metric's freshness label.
-func countReads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
+// countFactReads returns the number of fact reads by the metric's freshness label.
+func countFactReads(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
@@ -236,7 +239,7 @@ func countReads(t *testing.T, registry *prometheus.Registry) map[string]float64 
 // restore.
 func TestRestoredAPIServerIsReportedAsRewound(t *testing.T) {
 	t.Parallel()
-	for _, resource := range []cache.Resource{cache.Machines, cache.Nodes, cache.Classes} {
+	for _, resource := range []cache.Resource{cache.MachinesResource, cache.NodesResource, cache.ClassesResource} {
 		t.Run(string(resource), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -244,7 +247,7 @@ func TestRestoredAPIServerIsReportedAsRewound(t *testing.T) {
 				w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 				in := kube.ReadInput{Ref: activitiestest.NewRef(m), Versions: kube.MinVersions{resource: "999999"}}
 				_, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
-				activitiestest.AssertFailure(t, err, kube.TypeRewound, false)
+				activitiestest.AssertFailure(t, err, kube.FailureTypeRewound, false)
 			})
 		})
 	}
@@ -256,10 +259,13 @@ func TestALiveDecisionReadsAllObjectsLive(t *testing.T) {
 	w := activitiestest.NewWorld(t, m)
 	w.HoldEvents() // the caches do not yet contain the node and the class that are created next
 	w.CreateObjects(activitiestest.NewNode(), activitiestest.NewClass())
-	in := kube.ReadInput{Ref: activitiestest.NewRef(m), Versions: kube.MinVersions{cache.Nodes: w.Node().ResourceVersion}}
+	in := kube.ReadInput{
+		Ref:      activitiestest.NewRef(m),
+		Versions: kube.MinVersions{cache.NodesResource: w.Node().ResourceVersion},
+	}
 	d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 	require.NoError(t, err)
-	assert.Equal(t, attention.NeedHealth, d.Need, "the node has joined: nobody tells us a second time")
+	assert.Equal(t, attention.NeedStatusUpdate, d.Need, "the node has joined: nobody tells us a second time")
 	assert.Equal(t, "fake", d.Provider)
 }
 
@@ -269,16 +275,16 @@ func TestAReadWaitsForTheRequiredVersions(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		release := w.HoldEvents()
-		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
+		w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("note", "new"))
 		in := kube.ReadInput{
 			Ref:      activitiestest.NewRef(m),
-			Versions: kube.MinVersions{cache.Machines: w.Machine("m").ResourceVersion},
+			Versions: kube.MinVersions{cache.MachinesResource: w.Machine("m").ResourceVersion},
 		}
 		w.ForgetRequests()
 		time.AfterFunc(20*time.Millisecond, release)
 		d, err := activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideMachine, in)
 		require.NoError(t, err)
-		assert.Equal(t, in.Versions[cache.Machines], d.Version)
+		assert.Equal(t, in.Versions[cache.MachinesResource], d.Version)
 		assert.Empty(t, w.Requests(), "waiting costs the API server nothing")
 	})
 }

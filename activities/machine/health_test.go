@@ -42,7 +42,7 @@ func newDeploymentWithSet() (d *v1alpha1.MachineDeployment, s *v1alpha1.MachineS
 	return d, s, activitiestest.WithOwner[*v1alpha1.Machine](s)
 }
 
-func TestDecideMachineFollowsTheNode(t *testing.T) {
+func TestDecideMachineSetsPhaseFromNode(t *testing.T) {
 	t.Parallel()
 	turned := time.Now().Add(-30 * time.Second).Truncate(time.Second)
 	held := func(n *corev1.Node) {
@@ -87,7 +87,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 				assert.True(t, d.Health == nil || d.Health.Change == nil, "%+v", d.Health)
 				return
 			}
-			assert.Equal(t, attention.NeedHealth, d.Need)
+			assert.Equal(t, attention.NeedStatusUpdate, d.Need)
 			require.NotNil(t, d.Health)
 			require.NotNil(t, d.Health.Change)
 			assert.Equal(t, []string{row.to, row.what}, []string{d.Health.Change.Phase, d.Health.Change.Operation})
@@ -112,7 +112,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 		w = activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
-		assert.Equal(t, attention.NeedNode, d.Need)
+		assert.Equal(t, attention.NeedNodeJoin, d.Need)
 		assert.True(t, d.Health == nil || d.Health.Change == nil)
 
 		m.DeletionTimestamp = &metav1.Time{Time: turned}
@@ -124,7 +124,7 @@ func TestDecideMachineFollowsTheNode(t *testing.T) {
 
 		w = activitiestest.NewWorld(t)
 		_, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run(
 		"a creation that runs again, because its worker died after the report, leaves what came after it",
@@ -229,7 +229,7 @@ func TestHealthTimeoutOfANode(t *testing.T) {
 	}
 }
 
-func TestWhichMachinesNeedAReplacementGrant(t *testing.T) {
+func TestMachineOfADeploymentNeedsAReplacementGrant(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	d, s, member := newDeploymentWithSet()
@@ -314,7 +314,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			alone := activitiestest.NewMachine("m", withUnhealthySince(now.Add(-time.Hour)))
 			belongs := activitiestest.NewMachine("m", member, withUnhealthySince(now.Add(-time.Hour)))
-			objects := append(activitiestest.NewMachinesWithDeadAndHealthyNodes(row.gone, row.well), activitiestest.NewClass())
+			objects := append(activitiestest.NewMachinesWithGoneAndHealthyNodes(row.gone, row.well), activitiestest.NewClass())
 			decision := activitiestest.DecideMachine(
 				activitiestest.NewWorld(t, append(objects, alone)...),
 				activitiestest.NewReadInput(alone),
@@ -350,7 +350,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 				activitiestest.DecideMachine(
 					activitiestest.NewWorld(
 						t,
-						append(activitiestest.NewMachinesWithDeadAndHealthyNodes(5, 0), m, activitiestest.NewClass())...),
+						append(activitiestest.NewMachinesWithGoneAndHealthyNodes(5, 0), m, activitiestest.NewClass())...),
 					activitiestest.NewReadInput(m),
 				),
 			),
@@ -358,7 +358,7 @@ func TestNothingIsReplacedWhileHalfOfTheNodesAreDead(t *testing.T) {
 	})
 }
 
-func TestARecoveryIsRecorded(t *testing.T) {
+func TestTheRecoveryOfANodeIsRecorded(t *testing.T) {
 	t.Parallel()
 	since := time.Now().Add(-time.Hour).Truncate(time.Second)
 	now := since.Add(2 * time.Hour)

@@ -15,7 +15,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func newInPlaceMark(in kube.ReadInput, reason string) machine.InPlaceCondition {
+func newInPlaceCondition(in kube.ReadInput, reason string) machine.InPlaceCondition {
 	return machine.InPlaceCondition{Read: in, Reason: reason, Message: "told by " + reason}
 }
 
@@ -53,16 +53,16 @@ func TestMarkInPlace(t *testing.T) {
 				versions := activitiestest.RunActivityTwice[kube.MinVersions](
 					w,
 					newActivities(w.Kube).MarkInPlace,
-					newInPlaceMark(activitiestest.NewReadInput(m), row.reason),
+					newInPlaceCondition(activitiestest.NewReadInput(m), row.reason),
 				)
 				n := w.Node()
-				assert.Equal(t, w.NodeVersions(), versions)
+				assert.Equal(t, w.NodeMinVersions(), versions)
 				if !row.writes {
-					assert.Empty(t, w.WriteRequests())
+					assert.Empty(t, w.MutatingRequests())
 					assert.Equal(t, before, n)
 					return
 				}
-				assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests())
+				assert.Equal(t, []string{"patch nodes/status"}, w.MutatingRequests())
 				c := activitiestest.FindUpdateCondition(n)
 				require.NotNil(t, c)
 				assert.Equal(t, corev1.ConditionTrue, c.Status)
@@ -123,14 +123,14 @@ func TestCordonNode(t *testing.T) {
 				newActivities(w.Kube).CordonNode,
 				activitiestest.NewReadInput(m),
 			)
-			assert.Equal(t, w.NodeVersions(), versions)
+			assert.Equal(t, w.NodeMinVersions(), versions)
 			n := w.Node()
 			assert.Equal(t, row.after, n.Spec.Unschedulable)
 			if !row.writes {
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 				return
 			}
-			assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch nodes"}, w.MutatingRequests())
 			before.Spec.Unschedulable = true
 			before.ResourceVersion, before.Generation = n.ResourceVersion, n.Generation
 			assert.Equal(t, activitiestest.EncodeObject(before), activitiestest.EncodeObject(n), "and nothing else")

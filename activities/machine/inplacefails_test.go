@@ -24,7 +24,7 @@ func nodeWriteActivities(w *activitiestest.World, in kube.ReadInput) map[string]
 			return activitiestest.RunActivity[kube.MinVersions](
 				w,
 				newActivities(w.Kube).MarkInPlace,
-				newInPlaceMark(in, v1alpha1.ReasonSelectedForUpdate),
+				newInPlaceCondition(in, v1alpha1.ReasonSelectedForUpdate),
 			)
 		},
 		"cordon": func() (kube.MinVersions, error) {
@@ -55,7 +55,7 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 				versions, err := nodeWriteActivities(w, row.in)[step]()
 				require.NoError(t, err)
 				assert.Empty(t, versions)
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 			})
 		}
 	}
@@ -81,7 +81,7 @@ func TestInPlaceActivitiesWriteNothingIfNotNeeded(t *testing.T) {
 		w := activitiestest.NewWorld(t, leaving, chosen)
 		_, err := nodeWriteActivities(w, activitiestest.NewReadInput(leaving))["mark"]()
 		require.NoError(t, err)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 }
 
@@ -98,12 +98,12 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 				"nodes",
 				1,
 				nil,
-				func() { w.EditObject(cache.Nodes, "n", activitiestest.NewAnnotationPatch("mine", "1")) },
+				func() { w.EditObject(cache.NodesResource, "n", activitiestest.NewAnnotationPatch("mine", "1")) },
 			)
 			versions, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
 			require.NoError(t, err)
-			assert.Equal(t, w.NodeVersions(), versions)
-			assert.Len(t, w.WriteRequests(), 2, "one was in vain")
+			assert.Equal(t, w.NodeMinVersions(), versions)
+			assert.Len(t, w.MutatingRequests(), 2, "one was in vain")
 			assert.Equal(t, "1", w.Node().Annotations["mine"])
 			assert.True(t, w.Node().Spec.Unschedulable || activitiestest.FindUpdateCondition(w.Node()) != nil)
 		})
@@ -118,8 +118,8 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 				nil,
 			)
 			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-			assert.Len(t, w.WriteRequests(), 3)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, true)
+			assert.Len(t, w.MutatingRequests(), 3)
 		})
 		t.Run(step+": the node goes", func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithSelectedLabels))
@@ -156,7 +156,7 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 				activitiestest.FindUpdateCondition(w.Node()).LastTransitionTime.Unix(),
 				"decided anew, for the new one",
 			)
-			assert.Len(t, w.WriteRequests(), 1)
+			assert.Len(t, w.MutatingRequests(), 1)
 		})
 	}
 	t.Run("mark: called off at the last moment", func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 		)
 		activitiestest.FailRequests(w.TargetClient, "patch", "nodes", 1, nil, func() {
 			w.EditObject(
-				cache.Nodes,
+				cache.NodesResource,
 				"n",
 				map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelSelectedForUpdate: nil}}},
 			)
@@ -179,11 +179,11 @@ func TestInPlaceActivitiesRetryAfterConflict(t *testing.T) {
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).MarkInPlace,
-			newInPlaceMark(activitiestest.NewReadInput(m), v1alpha1.ReasonDrainSuccessful),
+			newInPlaceCondition(activitiestest.NewReadInput(m), v1alpha1.ReasonDrainSuccessful),
 		)
 		require.NoError(t, err)
 		assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, activitiestest.FindUpdateCondition(w.Node()).Reason)
-		assert.Len(t, w.WriteRequests(), 1)
+		assert.Len(t, w.MutatingRequests(), 1)
 	})
 }
 
@@ -202,7 +202,7 @@ func TestInPlaceActivitiesReturnWriteErrors(t *testing.T) {
 				nil,
 			)
 			_, err := nodeWriteActivities(w, activitiestest.NewReadInput(m))[step]()
-			activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 		})
 		for verb, message := range map[string]string{"get": "get node n of machine m: no answer", "patch": "patch node of machine m: no answer"} {
 			t.Run(step+", for now, to "+verb, func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestInPlaceActivitiesChangeNoCachedObject(t *testing.T) {
 		_, err := step()
 		require.NoError(t, err, name)
 	}
-	assert.Len(t, w.WriteRequests(), 2)
+	assert.Len(t, w.MutatingRequests(), 2)
 	again, _ := w.Cluster.Target("").Node("n")
 	require.Same(t, cached, again, "its event has not come")
 	assert.Equal(t, before, cached)

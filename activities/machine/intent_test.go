@@ -28,8 +28,8 @@ func missingClassReport(m *v1alpha1.Machine, operation string) machine.Report {
 	}
 }
 
-// decideDeletion returns the decision about a machine after somebody has deleted it.
-func decideDeletion(t *testing.T, m *v1alpha1.Machine) machine.Decision {
+// decideMachineBeingDeleted returns the decision about a machine after somebody has deleted it.
+func decideMachineBeingDeleted(t *testing.T, m *v1alpha1.Machine) machine.Decision {
 	t.Helper()
 	m = m.DeepCopy()
 	activitiestest.WithDeletionTimestamp(m)
@@ -60,7 +60,7 @@ func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 		)
 		assert.True(
 			t,
-			decideDeletion(t, w.Machine("m")).NeverTried,
+			decideMachineBeingDeleted(t, w.Machine("m")).NeverTried,
 			"no create call was begun: its provider has nothing to delete",
 		)
 	}
@@ -72,14 +72,14 @@ func TestMachineWhoseClassNeverExistedCanBeDeleted(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.True(t, begun.NeverTried, "what was reported before was no creation")
-	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried)
+	assert.False(t, decideMachineBeingDeleted(t, w.Machine("m")).NeverTried)
 	_, err = activitiestest.RunActivity[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
 		missingClassReport(m, "Create"),
 	)
 	require.NoError(t, err)
-	assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "no report takes the mark away")
+	assert.False(t, decideMachineBeingDeleted(t, w.Machine("m")).NeverTried, "no report takes the mark away")
 }
 
 // MCM and old versions of Millwright write a lastOperation but no creation intent.
@@ -94,14 +94,18 @@ func TestMachineOfOtherControllerMayHaveAnInstance(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := activitiestest.NewMachine("m", change)
 			w := activitiestest.NewWorld(t, m)
-			assert.False(t, decideDeletion(t, m).NeverTried)
+			assert.False(t, decideMachineBeingDeleted(t, m).NeverTried)
 			_, err := activitiestest.RunActivity[kube.ReportResult](
 				w,
 				newActivities(w.Kube).ReportMachine,
 				missingClassReport(m, "Create"),
 			)
 			require.NoError(t, err)
-			assert.False(t, decideDeletion(t, w.Machine("m")).NeverTried, "a report says nothing about the time before")
+			assert.False(
+				t,
+				decideMachineBeingDeleted(t, w.Machine("m")).NeverTried,
+				"a report says nothing about the time before",
+			)
 			begun, err := activitiestest.RunActivity[machine.CreateIntentResult](
 				w,
 				newActivities(w.Kube).RecordCreateIntent,
@@ -114,7 +118,7 @@ func TestMachineOfOtherControllerMayHaveAnInstance(t *testing.T) {
 }
 
 // An API server that was restored to an older state may have lost the record of a create call.
-func TestCreateIntentOfOldMachineDoesNotSayNeverTried(t *testing.T) {
+func TestCreateIntentOfOldMachineDoesNotExcludeEarlierCreateCall(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 3 * time.Minute: false} {
 		m := activitiestest.NewMachine("m", withAge(age))

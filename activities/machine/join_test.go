@@ -73,7 +73,7 @@ func TestFinishJoin(t *testing.T) {
 			assert.Equal(
 				t,
 				[]string{"delete-collection secrets", "delete-collection secrets"},
-				w.WriteRequests(),
+				w.MutatingRequests(),
 				"one for each run",
 			)
 		})
@@ -102,7 +102,7 @@ func TestFinishJoin(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"))
 		issueToken(w, m, "1", activitiestest.TokenExpiration())
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinishJoin, activitiestest.NewReadInput(m))
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 		assert.Empty(t, w.TokenSecretNames())
 	})
 }
@@ -136,7 +136,7 @@ func TestReleaseMachine(t *testing.T) {
 			newActivities(w.Kube).ReleaseMachine,
 			machine.ReleaseInput{ReadInput: activitiestest.NewReadInput(m)},
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 	})
 	t.Run("never releases a machine that is to live, nor takes its tokens", func(t *testing.T) {
 		m := activitiestest.NewMachine("m")
@@ -150,7 +150,7 @@ func TestReleaseMachine(t *testing.T) {
 		)
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
 		assert.NotNil(t, w.TokenSecret(token), "its instance may be booting with it")
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("takes the tokens of a machine that never joined, before it goes", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])

@@ -40,16 +40,22 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 	if err != nil {
 		return nil, err
 	}
-	for attempt := range kube.MaxConflicts {
+	for attempt := range kube.MaxConflictRetries {
 		node, err := a.nodeToWrite(ctx, m, related.Node, attempt > 0)
 		if err != nil || node == nil || !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 			return versions, err
 		}
 		changes := nodesync.Decide(machine.NodeSyncFacts(m, related.Class, node))
-		if attempt == 0 && isNewNode(node, changes) {
-			err = a.patchNewNode(ctx, m.Namespace, node, a.withScaleDownDisabled(related.Set, node, changes), versions)
+		if attempt == 0 && isFirstMetadataWrite(node, changes) {
+			err = a.patchNewNode(
+				ctx,
+				m.Namespace,
+				node,
+				a.withScaleDownDisabledDuringRollout(related.Set, node, changes),
+				versions,
+			)
 		} else {
-			err = a.writeNodeIfMachineStays(ctx, in.Ref, node, changes, versions)
+			err = a.writeNodeUnlessMachineIsGone(ctx, in.Ref, node, changes, versions)
 		}
 		switch {
 		case err == nil, apierrors.IsNotFound(err): // the node is in sync, or was deleted after the read
@@ -61,18 +67,18 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
-// isNewNode reports whether no machine has written to a node yet, and only metadata must be written. While a node
+// isFirstMetadataWrite reports whether no machine has written to a node yet, and only metadata must be written. While a node
 // joins, other controllers write the node several times a second. A patch of Millwright's metadata cannot revert these
 // writes, but an update of the taint list or the capacity can.
-func isNewNode(node *corev1.Node, changes nodesync.Changes) bool {
+func isFirstMetadataWrite(node *corev1.Node, changes nodesync.Changes) bool {
 	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.IsEmpty() &&
 		changes.Capacity.IsEmpty()
 }
 
-// withScaleDownDisabled adds annotations to the first write of a node while its deployment is rolled out. The
+// withScaleDownDisabledDuringRollout adds annotations to the first write of a node while its deployment is rolled out. The
 // annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
 // rollout would need a second write. At its end, the rollout removes the annotations.
-func (a *Activities) withScaleDownDisabled(
+func (a *Activities) withScaleDownDisabledDuringRollout(
 	set *v1alpha1.MachineSet,
 	node *corev1.Node,
 	changes nodesync.Changes,
@@ -125,7 +131,7 @@ func (a *Activities) patchNewNode(
 	case err != nil:
 		return fmt.Errorf("write labels and annotations of new node: %w", err)
 	}
-	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	return nil
 }
 
@@ -143,13 +149,13 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.ReadNode(ctx, m, true)
 }
 
-// writeNodeIfMachineStays writes changes to a node if the node has not changed since it was read. If the changes add
+// writeNodeUnlessMachineIsGone writes changes to a node if the node has not changed since it was read. If the changes add
 // Millwright's finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is
 // written. A person may have removed the machine's finalizer by force. A new finalizer on the node would then stay
 // until the next sweep for orphans. The machine is read after the node. If a person removes both finalizers after the
 // read, the node's resource version changes, and the write fails with a conflict. patchNewNode needs no live read of
 // the machine, because a new node had no finalizer before.
-func (a *Activities) writeNodeIfMachineStays(
+func (a *Activities) writeNodeUnlessMachineIsGone(
 	ctx context.Context,
 	ref kube.Ref,
 	node *corev1.Node,
@@ -181,7 +187,7 @@ func (a *Activities) writeNode(
 		if node, err = kube.PatchObject(ctx, nodes, node, patch, "status"); err != nil {
 			return fmt.Errorf("write capacity of node: %w", err)
 		}
-		versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+		versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	}
 	changes.Capacity = nodesync.MapEdit{}
 	if changes.IsEmpty() {
@@ -191,7 +197,7 @@ func (a *Activities) writeNode(
 	if err != nil {
 		return fmt.Errorf("write labels, annotations and taints of node: %w", err)
 	}
-	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	return nil
 }
 
@@ -200,15 +206,15 @@ func withNodeChanges(node *corev1.Node, changes nodesync.Changes) *corev1.Node {
 	node = node.DeepCopy()
 	node.Labels = changes.Labels.Apply(node.Labels)
 	node.Annotations = changes.Annotations.Apply(node.Annotations)
-	node.Spec.Taints = editTaints(node.Spec.Taints, changes.Taints)
+	node.Spec.Taints = taintsAfterEdit(node.Spec.Taints, changes.Taints)
 	if changes.Finalizer {
 		node.Finalizers = append(node.Finalizers, v1alpha1.FinalizerNode)
 	}
 	return node
 }
 
-// editTaints returns a list of taints after an edit. Unchanged taints keep their order and their TimeAdded.
-func editTaints(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
+// taintsAfterEdit returns a list of taints after an edit. Unchanged taints keep their order and their TimeAdded.
+func taintsAfterEdit(list []corev1.Taint, edit nodesync.TaintEdit) []corev1.Taint {
 	named := slices.Concat(edit.Remove, edit.Set)
 	result := slices.DeleteFunc(slices.Clone(list), func(t corev1.Taint) bool {
 		return slices.ContainsFunc(
@@ -351,7 +357,7 @@ func (a *Activities) DeleteNode(ctx context.Context, in NodeRemoval) error {
 		return fmt.Errorf("read the attachments of node %s: %w", in.NodeName, err)
 	}
 	defer release()
-	for attempt := range kube.MaxConflicts {
+	for attempt := range kube.MaxConflictRetries {
 		// If attachments exist, the node is read live, because the attachments are deleted before the precondition
 		// checks the node.
 		node, err := a.nodeToRemove(

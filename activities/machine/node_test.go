@@ -58,13 +58,13 @@ func TestDeleteNode(t *testing.T) {
 	t.Run("one that a copy names, too, and that has no mark", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, other(), activitiestest.NewNode(), activitiestest.NewVolumeAttachment("a", "n"))
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteNode, removal)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("a node that was deleted by hand", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 }
 
@@ -84,7 +84,7 @@ func TestDeleteNodeRemovesOurFinalizerFirst(t *testing.T) {
 		machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"},
 	)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.WriteRequests())
+	assert.Equal(t, []string{"update nodes", "delete nodes"}, w.MutatingRequests())
 	assert.Equal(
 		t,
 		[]string{activitiestest.BackupFinalizer},
@@ -133,10 +133,10 @@ func TestDeleteNodeRetriesAfterAConflict(t *testing.T) {
 		"nodes",
 		1,
 		nil,
-		func() { w.EditObject(cache.Nodes, "n", activitiestest.NewAnnotationPatch("note", "new")) },
+		func() { w.EditObject(cache.NodesResource, "n", activitiestest.NewAnnotationPatch("note", "new")) },
 	)
 	removal := machine.NodeRemoval{Machine: activitiestest.NewRef(m), NodeName: "n"}
 	activitiestest.RunActivityTwice[any](w, newActivities(w.Kube).DeleteNode, removal)
 	assert.Nil(t, w.Node())
-	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.WriteRequests())
+	assert.Equal(t, []string{"update nodes", "update nodes", "delete nodes"}, w.MutatingRequests())
 }

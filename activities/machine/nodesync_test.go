@@ -55,7 +55,7 @@ func TestSyncNode(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"patch nodes/status", "update nodes"},
-		w.WriteRequests(),
+		w.MutatingRequests(),
 		"capacity first; and the second run writes nothing",
 	)
 	assert.Equal(
@@ -141,10 +141,10 @@ func TestSyncNodeFollowsTheTemplate(t *testing.T) {
 				activitiestest.NewReadInput(m),
 			)
 			require.NoError(t, err)
-			w.EditObject(cache.Nodes, "n", row.node)
+			w.EditObject(cache.NodesResource, "n", row.node)
 			w.SetNodeTemplate(row.template)
 			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
-			assert.Len(t, w.WriteRequests(), row.writes)
+			assert.Len(t, w.MutatingRequests(), row.writes)
 			if row.check != nil {
 				row.check(t, n)
 			}
@@ -185,11 +185,11 @@ func TestSyncNodeFollowsTheVirtualCapacity(t *testing.T) {
 			n.Status.Capacity[dongleResource] = resource.MustParse(row.dongles)
 			_, err = w.TargetClient.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{})
 			require.NoError(t, err)
-			w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": row.template})
+			w.EditObject(cache.ClassesResource, "small", map[string]any{"nodeTemplate": row.template})
 			w.AwaitCaches()
 			w.ForgetRequests()
 			assert.Equal(t, row.capacity, nodeCapacityTexts(activitiestest.SyncNode(w, activitiestest.NewReadInput(m))))
-			assert.Equal(t, row.writes, w.WriteRequests())
+			assert.Equal(t, row.writes, w.MutatingRequests())
 		})
 	}
 }
@@ -210,11 +210,11 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 					activitiestest.NewNode(activitiestest.WithForeignMetadata),
 				)
 				before := nodeCapacityTexts(activitiestest.SyncNode(w, how(m)))
-				w.EditObject(cache.Classes, "small", map[string]any{"nodeTemplate": nil})
+				w.EditObject(cache.ClassesResource, "small", map[string]any{"nodeTemplate": nil})
 				w.AwaitCaches()
 				w.ForgetRequests()
 				assert.Equal(t, before, nodeCapacityTexts(activitiestest.SyncNode(w, how(m))), "the capacity stays as it is")
-				assert.Empty(t, w.WriteRequests())
+				assert.Empty(t, w.MutatingRequests())
 			})
 		}
 	}
@@ -223,7 +223,7 @@ func TestSyncNodeWithoutANodeTemplateInTheClass(t *testing.T) {
 			m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(activitiestest.WithForeignMetadata))
 			assert.Equal(t, "web", activitiestest.SyncNode(w, how(m)).Labels["pool"], way)
-			assert.Equal(t, []string{"update nodes"}, w.WriteRequests())
+			assert.Equal(t, []string{"update nodes"}, w.MutatingRequests())
 		}
 	})
 }
@@ -235,17 +235,17 @@ func TestSyncNodeAddsCriticalTaintOnce(t *testing.T) {
 	})
 	w := activitiestest.NewWorld(t, m, activitiestest.NewClass(), activitiestest.NewNode())
 	require.Len(t, activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Spec.Taints, 1)
-	w.EditObject(cache.Nodes, "n", map[string]any{"spec": map[string]any{"taints": nil}})
+	w.EditObject(cache.NodesResource, "n", map[string]any{"spec": map[string]any{"taints": nil}})
 	w.ForgetRequests()
 	assert.Empty(
 		t,
 		activitiestest.SyncNode(w, activitiestest.NewReadInput(m)).Spec.Taints,
 		"its components run: it does not come back",
 	)
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
-func TestSyncNodeWritesNothing(t *testing.T) {
+func TestSyncNodeSkipsNodesItMustNotWrite(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 	leaving := activitiestest.NewMachine(
@@ -271,7 +271,7 @@ func TestSyncNodeWritesNothing(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
 			before := w.Node()
 			assert.Equal(t, before, activitiestest.SyncNode(w, row.in))
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 	t.Run("because there is no target", func(t *testing.T) {
@@ -336,7 +336,7 @@ func TestSyncNodeWritesNewNodeOnce(t *testing.T) {
 			activitiestest.NewNode(activitiestest.WithForeignMetadata, lived),
 		)
 		release := w.HoldEvents()
-		w.EditObject(cache.Nodes, "n", map[string]any{
+		w.EditObject(cache.NodesResource, "n", map[string]any{
 			"metadata": map[string]any{
 				"labels":     map[string]any{"theirs": "1"},
 				"finalizers": []any{activitiestest.BackupFinalizer, "theirs/late"},
@@ -351,7 +351,7 @@ func TestSyncNodeWritesNewNodeOnce(t *testing.T) {
 		)
 		require.NoError(t, err)
 		n := w.Node()
-		assert.Equal(t, kube.MinVersions{cache.Nodes: n.ResourceVersion}, versions)
+		assert.Equal(t, kube.MinVersions{cache.NodesResource: n.ResourceVersion}, versions)
 		assert.Equal(t, []string{"patch nodes"}, w.Requests(), "it reads nothing live")
 		assert.Equal(
 			t,
@@ -366,7 +366,7 @@ func TestSyncNodeWritesNewNodeOnce(t *testing.T) {
 		w.AwaitCaches()
 		w.ForgetRequests()
 		activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
-		assert.Empty(t, w.WriteRequests(), "nothing is missing afterwards")
+		assert.Empty(t, w.MutatingRequests(), "nothing is missing afterwards")
 	})
 	t.Run("but not of a node that is being deleted meanwhile", func(t *testing.T) {
 		w := activitiestest.NewWorld(
@@ -412,7 +412,7 @@ func TestSyncNodeWritesNewNodeOnce(t *testing.T) {
 	})
 }
 
-func TestNewNodeOfRolloutGetsScaleDownDisabled(t *testing.T) {
+func TestNewNodeDuringRolloutGetsScaleDownDisabledAnnotation(t *testing.T) {
 	t.Parallel()
 	const key = v1alpha1.AnnotationScaleDownDisabled
 	for name, row := range map[string]struct {
@@ -446,7 +446,7 @@ func TestNewNodeOfRolloutGetsScaleDownDisabled(t *testing.T) {
 			}))
 			w.Cluster.WithoutAutoscalerGuard = row.off
 			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
-			assert.Equal(t, []string{"patch nodes"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch nodes"}, w.MutatingRequests())
 			assert.Equal(t, row.want, n.Annotations[key])
 			assert.Equal(t, row.ours, n.Annotations[v1alpha1.AnnotationScaleDownDisabledByMCM] != "")
 		})

@@ -43,7 +43,7 @@ func TestSyncNodeChangesNoCachedObject(t *testing.T) {
 		activitiestest.NewReadInput(m),
 	)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.WriteRequests())
+	assert.Equal(t, []string{"patch nodes/status", "update nodes"}, w.MutatingRequests())
 	again, _ := w.Cluster.Target("").Node("n")
 	require.Same(t, cachedNode, again, "its event has not come")
 	assert.Equal(t, machineBefore, cachedMachine)
@@ -60,7 +60,7 @@ func TestSyncNodeChangesNoCachedObject(t *testing.T) {
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
-		assert.Equal(t, []string{"patch nodes/status"}, w.WriteRequests(), "a conflict: then the node is read live")
+		assert.Equal(t, []string{"patch nodes/status"}, w.MutatingRequests(), "a conflict: then the node is read live")
 		assert.Equal(t, before, w.Node())
 	})
 	release()
@@ -78,13 +78,13 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 				activitiestest.NewNode(activitiestest.WithForeignMetadata),
 			)
 			activitiestest.FailRequests(w.TargetClient, verb, "nodes", 1, nil, func() {
-				w.EditObject(cache.Nodes, "n", map[string]any{
+				w.EditObject(cache.NodesResource, "n", map[string]any{
 					"metadata": map[string]any{"labels": map[string]any{"pool": "db", "mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
 			})
 			n := activitiestest.SyncNode(w, activitiestest.NewReadInput(m))
-			assert.Len(t, w.WriteRequests(), 3, "one was in vain")
+			assert.Len(t, w.MutatingRequests(), 3, "one was in vain")
 			assert.Equal(
 				t,
 				map[string]string{"kubernetes.io/os": "linux", "mine": "1", "pool": "web", v1alpha1.LabelMachineName: "m"},
@@ -115,8 +115,8 @@ func TestSyncNodeRetriesAfterAConflict(t *testing.T) {
 			newActivities(w.Kube).SyncNode,
 			activitiestest.NewReadInput(m),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-		assert.Len(t, w.WriteRequests(), 3)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, true)
+		assert.Len(t, w.MutatingRequests(), 3)
 	})
 }
 
@@ -169,7 +169,7 @@ func TestSyncNodeIgnoresDeletedOrReplacedNode(t *testing.T) {
 	}
 }
 
-func TestSyncNodeFails(t *testing.T) {
+func TestSyncNodeReturnsErrors(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, withNodeTemplate)
 	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil)
@@ -181,7 +181,7 @@ func TestSyncNodeFails(t *testing.T) {
 			newActivities(w.Kube).SyncNode,
 			activitiestest.NewReadInput(m),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	})
 	for name, row := range map[string]struct {
 		verb, resource, message string

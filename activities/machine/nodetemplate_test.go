@@ -58,7 +58,7 @@ func TestLifecycleOfMachineWithoutNodeTemplate(t *testing.T) {
 		machine.InstanceRecord{Read: activitiestest.NewReadInput(m), ProviderID: made.ProviderID, NodeName: made.NodeName},
 	)
 	reportMachine(w, machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Pending", NodeName: made.NodeName})
-	assert.Equal(t, attention.NeedNode, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Equal(t, attention.NeedNodeJoin, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 
 	w.CreateObjects(activitiestest.NewNode(func(n *corev1.Node) { n.Name = made.NodeName }))
 	w.AwaitCaches()

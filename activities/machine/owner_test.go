@@ -63,7 +63,7 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 			[]func(*corev1.Node){id("fake:///n")},
 			[]runtime.Object{copiedMachine()},
 			deletion.StageDrain,
-			[]string{vocabulary.BlockedOwnershipInDoubt},
+			[]string{vocabulary.BlockedByOwnershipDoubt},
 			"",
 		},
 		"a copy, and a person who wants no drain": {
@@ -72,13 +72,13 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 			}),
 			[]func(*corev1.Node){id("fake:///n")},
 			[]runtime.Object{copiedMachine()},
-			deletion.StageInstance, nil, "ann: it is empty",
+			deletion.StageDeleteInstance, nil, "ann: it is empty",
 		},
 		"as seen from the copy": {
 			machineBeingDeleted(),
 			[]func(*corev1.Node){id("fake:///n"), activitiestest.WithMachineUID(copiedMachine())},
 			[]runtime.Object{copiedMachine()},
-			deletion.StageInstance, nil, "restored/m",
+			deletion.StageDeleteInstance, nil, "restored/m",
 		},
 		"another machine's label": {
 			machineBeingDeleted(),
@@ -93,13 +93,13 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 			deletion.StageDrain, nil, "",
 		},
 		"a control plane node, by a label alone": {
-			machineBeingDeleted(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.StageInstance, nil, "names no instance",
+			machineBeingDeleted(bare), []func(*corev1.Node){id("fake:///control-plane-0")}, nil, deletion.StageDeleteInstance, nil, "names no instance",
 		},
 		"a node without provider ID, by a label alone": {
-			machineBeingDeleted(untold), nil, nil, deletion.StageDrain, []string{vocabulary.BlockedOwnershipInDoubt}, "",
+			machineBeingDeleted(untold), nil, nil, deletion.StageDrain, []string{vocabulary.BlockedByOwnershipDoubt}, "",
 		},
 		"a reused name": {
-			machineBeingDeleted(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.StageInstance, nil, "is of instance fake:///new",
+			machineBeingDeleted(), []func(*corev1.Node){id("fake:///new")}, nil, deletion.StageDeleteInstance, nil, "is of instance fake:///new",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,7 +118,7 @@ func TestOnlyTheOwnNodeOfAMachineIsDrained(t *testing.T) {
 }
 
 // The cloud does not report node names, and the cache lacks a node that has just joined.
-func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
+func TestNodeOfMachineWithoutNodeNameIsFoundByLiveRead(t *testing.T) {
 	t.Parallel()
 	m := machineBeingDeleted(func(m *v1alpha1.Machine) {
 		delete(m.Labels, v1alpha1.LabelNode)
@@ -135,7 +135,7 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 		activitiestest.NewReadInput(m),
 	)
 	require.NotNil(t, d.Deletion)
-	assert.Equal(t, deletion.StageInstance, d.Deletion.Stage, "there is none")
+	assert.Equal(t, deletion.StageDeleteInstance, d.Deletion.Stage, "there is none")
 	w := newWorldWithStaleCache(t, m, joined)
 	// DecideMachine runs the activity twice
 	activitiestest.FailRequests(w.TargetClient, "list", "nodes", 3, errors.New("no answer"), nil)
@@ -150,7 +150,7 @@ func TestNodeOfMachineWithoutNodeNameIsFoundLive(t *testing.T) {
 		return err
 	}
 	require.ErrorContains(t, count(w), "no answer", "the drain waits")
-	activitiestest.AssertFailure(t, count(w), kube.TypeConflict, false) // the next decision finds the node
+	activitiestest.AssertFailure(t, count(w), kube.FailureTypeConflict, false) // the next decision finds the node
 	require.NoError(t, count(activitiestest.NewWorld(t, m, activitiestest.NewClass())), "there is none")
 }
 
@@ -168,12 +168,12 @@ func TestCopiedMachineDoesNotDisturbDrain(t *testing.T) {
 		drains(w).CordonAndCountPods,
 		activitiestest.NewReadInput(m),
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	d, err := activitiestest.RunActivity[activitiesdrain.Decision](
 		w, drains(w).DecideDrain, activitiesdrain.Input{ReadInput: activitiestest.NewReadInput(m)})
 	require.NoError(t, err)
 	assert.Equal(t, activitiesdrain.ResultCancelled, d.Result, "the machine decides again, and says what is in doubt")
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
 // While the ownership of a node is in doubt, nothing is written to the node, and the machine's status reports the
@@ -191,7 +191,7 @@ func TestNodeWithUnclearOwnerIsNotWritten(t *testing.T) {
 	m.Status.Conditions = observe.CopiedConditions(node)
 	w := activitiestest.NewWorld(t, m, copiedMachine(), activitiestest.NewClass(), node)
 	d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-	assert.Equal(t, attention.NeedSync, d.Need)
+	assert.Equal(t, attention.NeedNodeSync, d.Need)
 	assert.True(t, d.InDoubt)
 	assert.Contains(t, d.Why, "restored/m")
 	versions, err := activitiestest.RunActivity[kube.MinVersions](
@@ -201,5 +201,5 @@ func TestNodeWithUnclearOwnerIsNotWritten(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Empty(t, versions)
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }

@@ -24,7 +24,7 @@ import (
 // retry continues after an interruption.
 func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (kube.MinVersions, error) {
 	versions := kube.MinVersions{}
-	for range kube.MaxConflicts {
+	for range kube.MaxConflictRetries {
 		p, err := a.decidePreservation(ctx, in)
 		if err != nil {
 			return nil, err
@@ -46,8 +46,8 @@ func (a *Activities) PreserveMachine(ctx context.Context, in kube.ReadInput) (ku
 	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
-// preservation is the decision about a machine, with the machine and node as last read or written.
-type preservation struct {
+// decidedPreservation is the decision about a machine, with the machine and node as last read or written.
+type decidedPreservation struct {
 	*Activities
 	machine  *v1alpha1.Machine
 	node     *corev1.Node // nil: the machine has no node
@@ -58,7 +58,7 @@ type preservation struct {
 // decidePreservation reads a machine and its node, and decides about the preservation. It returns nil if nothing must
 // be decided. The node is read live, because a missing annotation ends a preservation, and a stale cache must not end
 // it.
-func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*preservation, error) {
+func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) (*decidedPreservation, error) {
 	m, _, err := a.Kube.ReadMachine(ctx, in)
 	if err != nil || m == nil {
 		return nil, err
@@ -70,20 +70,20 @@ func (a *Activities) decidePreservation(ctx context.Context, in kube.ReadInput) 
 	if node != nil && !a.Kube.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf) {
 		return nil, nil // two machines with one node would revert each other's writes
 	}
-	now := in.Time()
-	return &preservation{
+	now := in.DecisionTime()
+	return &decidedPreservation{
 		Activities: a,
 		machine:    m,
 		node:       node,
 		now:        now,
-		decision:   preserve.Decide(machine.PreserveFacts(m, node, now)),
+		decision:   preserve.Decide(machine.PreservationFacts(m, node, now)),
 	}, nil
 }
 
 // writeChanges writes the changes and adds the new versions to versions. The end of the preservation is written to the
 // status first and removed last. While the status contains the end, the next run assumes that other changes may be
 // missing.
-func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
+func (p *decidedPreservation) writeChanges(ctx context.Context, versions kube.MinVersions) error {
 	steps := []func(context.Context, kube.MinVersions) error{
 		p.writeExpiry, p.writeNodeAnnotationsAndTaint, p.writeCondition, p.writeMachineAnnotations,
 	}
@@ -102,7 +102,7 @@ func (p *preservation) writeChanges(ctx context.Context, versions kube.MinVersio
 
 // writeExpiry writes only the end of preservation into the status. The timestamp of the phase must not change, because
 // timeouts start at this timestamp.
-func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
+func (p *decidedPreservation) writeExpiry(ctx context.Context, versions kube.MinVersions) error {
 	if !p.decision.ChangesStatus {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 		return fmt.Errorf("write end of preservation: %w", err)
 	}
 	p.machine = m
-	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
+	versions.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 	if p.node == nil || !p.decision.IsPreserved { // if the node stays preserved, writeCondition records the event
 		p.recordEvent()
 	}
@@ -124,7 +124,7 @@ func (p *preservation) writeExpiry(ctx context.Context, versions kube.MinVersion
 }
 
 // writeNodeAnnotationsAndTaint writes the annotations and the taint of the node.
-func (p *preservation) writeNodeAnnotationsAndTaint(ctx context.Context, versions kube.MinVersions) error {
+func (p *decidedPreservation) writeNodeAnnotationsAndTaint(ctx context.Context, versions kube.MinVersions) error {
 	changes := p.decision.Node
 	changes.Condition = nil
 	if changes.IsEmpty() {
@@ -150,12 +150,12 @@ func (p *preservation) writeNodeAnnotationsAndTaint(ctx context.Context, version
 		return fmt.Errorf("write annotations and taint of node: %w", err)
 	}
 	p.node = node
-	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	return nil
 }
 
 // writeCondition writes the condition of the node.
-func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVersions) error {
+func (p *decidedPreservation) writeCondition(ctx context.Context, versions kube.MinVersions) error {
 	c := p.decision.Node.Condition
 	if c == nil {
 		return nil
@@ -176,7 +176,7 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 		return fmt.Errorf("write condition of node: %w", err)
 	}
 	p.node = node
-	versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+	versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	began := c.True && !cache.IsConditionTrue(before, v1alpha1.NodePreserved)
 	if lost := !c.True && !p.decision.ChangesStatus; began || lost {
 		// if the recorded end is still set, writeExpiry records the event
@@ -185,7 +185,7 @@ func (p *preservation) writeCondition(ctx context.Context, versions kube.MinVers
 	return nil
 }
 
-func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kube.MinVersions) error {
+func (p *decidedPreservation) writeMachineAnnotations(ctx context.Context, versions kube.MinVersions) error {
 	edit := p.decision.Machine.Annotations
 	if edit.IsEmpty() {
 		return nil
@@ -196,12 +196,12 @@ func (p *preservation) writeMachineAnnotations(ctx context.Context, versions kub
 		return fmt.Errorf("write annotations of machine: %w", err)
 	}
 	p.machine = m
-	versions.RaiseVersion(cache.Machines, m.ResourceVersion)
+	versions.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 	return nil
 }
 
 // recordEvent records the start or end of preservation as an event, with the message of the node's condition.
-func (p *preservation) recordEvent() {
+func (p *decidedPreservation) recordEvent() {
 	reason := "PreservationStopped"
 	if p.decision.IsPreserved {
 		reason = "Preserved"

@@ -77,10 +77,10 @@ func preserveMachine(w *activitiestest.World, in kube.ReadInput) {
 	want := kube.MinVersions{}
 	versions := activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).PreserveMachine, in)
 	if m := w.Machine("m"); m != nil && m.ResourceVersion != machineBefore.ResourceVersion {
-		want[cache.Machines] = m.ResourceVersion
+		want[cache.MachinesResource] = m.ResourceVersion
 	}
 	if n := w.Node(); n != nil && n.ResourceVersion != nodeBefore.ResourceVersion {
-		want[cache.Nodes] = n.ResourceVersion
+		want[cache.NodesResource] = n.ResourceVersion
 	}
 	assert.Equal(w.T, want, versions, "the versions to wait for")
 }
@@ -114,7 +114,7 @@ func TestPreserveMachine(t *testing.T) {
 	)
 	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 	preserveMachine(w, readInputAfterPreservationStart(m, 0))
-	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update machines/status", "update nodes", "patch nodes/status"}, w.MutatingRequests())
 	assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 	assert.Equal(
 		t,
@@ -135,7 +135,7 @@ func TestPreserveMachine(t *testing.T) {
 	t.Run("it fails: the end stays, the node is tainted, and nobody is told again", func(t *testing.T) {
 		w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.Phase = v1alpha1.MachineFailed })
 		preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
-		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
+		assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.MutatingRequests())
 		assert.Equal(t, &activitiestest.PreservationEnd, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.NotNil(t, preservedTaint(w.Node()))
 		assert.Equal(t, preservedFailedMachineMessage, preservedCondition(w.Node()).Message)
@@ -168,7 +168,7 @@ func TestPreserveMachine(t *testing.T) {
 		)
 	})
 	t.Run("it is asked for again: it begins anew", func(t *testing.T) {
-		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "now"))
+		w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "now"))
 		preserveMachine(w, readInputAfterPreservationStart(m, 2*v1alpha1.DefaultPreserveTimeout))
 		again := "Machine preserved until 2100-03-13T12:00:00Z."
 		assert.Equal(t, again, preservedCondition(w.Node()).Message)
@@ -190,7 +190,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"update machines/status", "patch machines", "update nodes", "patch nodes/status"},
-		w.WriteRequests(),
+		w.MutatingRequests(),
 	)
 	assert.True(t, n.Spec.Unschedulable, "a cordon by somebody else is left alone")
 	assert.Equal(t, before.Spec.Taints, n.Spec.Taints[:2], "as are his taints")
@@ -209,7 +209,7 @@ func TestPreserveAFailedMachine(t *testing.T) {
 
 	t.Run("and stop", func(t *testing.T) {
 		w.EditObject(
-			cache.Nodes,
+			cache.NodesResource,
 			"n",
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationPreserve: nil}}},
 		)
@@ -244,7 +244,7 @@ func TestScaleDownThatAUserDisabledStaysDisabled(t *testing.T) {
 		{"patch machines", "update machines/status", "patch nodes/status"},
 	} {
 		preserveMachine(w, readInputAfterPreservationStart(m, time.Duration(since)*v1alpha1.DefaultPreserveTimeout))
-		assert.Equal(t, writes, w.WriteRequests())
+		assert.Equal(t, writes, w.MutatingRequests())
 		assert.Equal(t, map[string]string{v1alpha1.AnnotationScaleDownDisabled: "true"}, w.Node().Annotations)
 	}
 }
@@ -281,7 +281,7 @@ func TestRecordedPreserveExpiryTimeIsKept(t *testing.T) {
 	)
 	w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 	preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
-	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update nodes", "patch nodes/status"}, w.MutatingRequests())
 	assert.Equal(
 		t,
 		[]string{"Normal Preserved " + preservedFailedMachineMessage},

@@ -25,10 +25,10 @@ func TestPreserveMachineWithoutNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, m)
 			preserveMachine(w, readInputAfterPreservationStart(m, 0))
-			assert.Equal(t, []string{"update machines/status"}, w.WriteRequests())
+			assert.Equal(t, []string{"update machines/status"}, w.MutatingRequests())
 			assert.Equal(t, []string{"Normal Preserved " + preservedMachineMessage}, w.TakeNewEvents())
 			preserveMachine(w, readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout))
-			assert.Equal(t, []string{"patch machines", "update machines/status"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch machines", "update machines/status"}, w.MutatingRequests())
 			assert.Equal(
 				t,
 				[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "its time is over."},
@@ -53,7 +53,7 @@ func TestPreserveMachineWithoutNode(t *testing.T) {
 	})
 }
 
-func TestPreserveMachineWritesNothing(t *testing.T) {
+func TestPreserveMachineSkipsMachinesItMustNotPreserve(t *testing.T) {
 	t.Parallel()
 	asking := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	leaving := activitiestest.NewMachine(
@@ -82,7 +82,7 @@ func TestPreserveMachineWritesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, row.objects...)
 			preserveMachine(w, row.in)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 			assert.Empty(t, w.TakeNewEvents())
 		})
 	}

@@ -31,14 +31,14 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
 			w.FailWrites(row.at, 1, nil, func() {
-				w.EditObject(cache.Nodes, "n", map[string]any{
+				w.EditObject(cache.NodesResource, "n", map[string]any{
 					"metadata": map[string]any{"annotations": map[string]any{"mine": "1"}},
 					"spec":     map[string]any{"taints": []any{map[string]any{"key": "mine", "effect": "NoSchedule"}}},
 				})
-				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("mine", "1"))
+				w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("mine", "1"))
 			})
 			preserveMachine(w, readInputAfterPreservationStart(m, 0))
-			assert.Len(t, w.WriteRequests(), row.writes)
+			assert.Len(t, w.MutatingRequests(), row.writes)
 			assert.Equal(t, "1", w.Node().Annotations["mine"], "what the other one wrote is not lost")
 			assert.Equal(t, "1", w.Machine("m").Annotations["mine"])
 			assert.Len(t, w.TakeNewEvents(), 1)
@@ -52,7 +52,7 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 			1,
 			nil,
 			func() {
-				w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
+				w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationPreserve, "false"))
 			},
 		)
 		versions, err := activitiestest.RunActivity[kube.MinVersions](
@@ -62,7 +62,7 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 		)
 		require.NoError(t, err)
 		assert.Empty(t, versions)
-		assert.Equal(t, []string{"update machines/status"}, w.WriteRequests(), "in vain, and then there is nothing to do")
+		assert.Equal(t, []string{"update machines/status"}, w.MutatingRequests(), "in vain, and then there is nothing to do")
 		assert.Nil(t, w.Machine("m").Status.CurrentStatus.PreserveExpiryTime)
 		assert.Empty(t, w.TakeNewEvents())
 	})
@@ -75,9 +75,9 @@ func TestPreserveMachineRetriesAfterAConflict(t *testing.T) {
 			newActivities(w.Kube).PreserveMachine,
 			readInputAfterPreservationStart(m, 0),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-		assert.Len(t, w.WriteRequests(), 4)
-		assert.Equal(t, []string{"end"}, preservationRecords(w), "it is protected nevertheless")
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, true)
+		assert.Len(t, w.MutatingRequests(), 4)
+		assert.Equal(t, []string{"end"}, preservationRecordPlaces(w), "it is protected nevertheless")
 	})
 }
 
@@ -139,7 +139,7 @@ func TestPreserveMachineContinuesIfNodeIsDeleted(t *testing.T) {
 	})
 }
 
-func TestPreserveMachineFails(t *testing.T) {
+func TestPreserveMachineReturnsErrors(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo, withPreserveAnnotation("now"))
 	t.Run("for now, to read the node", func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestPreserveMachineFails(t *testing.T) {
 			require.ErrorContains(t, err, "get node n of machine m")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Empty(t, w.WriteRequests(), "a node that cannot be read is not a node without wishes")
+			assert.Empty(t, w.MutatingRequests(), "a node that cannot be read is not a node without wishes")
 			preserveMachine(w, readInputAfterPreservationStart(m, 0))
 			assert.Equal(t, preservedFailedMachineMessage, preservedCondition(w.Node()).Message)
 		}
@@ -167,7 +167,7 @@ func TestPreserveMachineFails(t *testing.T) {
 			newActivities(w.Kube).PreserveMachine,
 			readInputAfterPreservationStart(m, 0),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	})
 	for message, at := range map[string]activitiestest.WriteKind{
 		"write end of preservation: no answer":           expiryWrite,
@@ -207,7 +207,7 @@ func TestPreserveMachineChangesNoCachedObject(t *testing.T) {
 		readInputAfterPreservationStart(m, 0),
 	)
 	require.NoError(t, err)
-	assert.Len(t, w.WriteRequests(), 4)
+	assert.Len(t, w.MutatingRequests(), 4)
 	assert.Equal(t, machineBefore, cachedMachine)
 	assert.Equal(t, nodeBefore, cachedNode)
 

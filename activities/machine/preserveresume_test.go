@@ -16,9 +16,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// preservationRecords returns the places that record the preservation: the end in the machine's status, the node's
+// preservationRecordPlaces returns the places that record the preservation: the end in the machine's status, the node's
 // marks, the node's condition, and the machine's annotation.
-func preservationRecords(w *activitiestest.World) []string {
+func preservationRecordPlaces(w *activitiestest.World) []string {
 	m, n := w.Machine("m"), w.Node()
 	places := []string{}
 	if m.Status.CurrentStatus.PreserveExpiryTime != nil {
@@ -43,7 +43,7 @@ var (
 	machineAnnotationsWrite = activitiestest.WriteKind{Verb: "patch", Resource: "machines", InControlCluster: true}
 )
 
-func TestPreserveResumesAtEachStep(t *testing.T) {
+func TestPreserveMachineResumesAfterFailedWrite(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for done, at := range []activitiestest.WriteKind{expiryWrite, nodeAnnotationsWrite, nodeConditionWrite, machineAnnotationsWrite} {
@@ -59,10 +59,10 @@ func TestPreserveResumesAtEachStep(t *testing.T) {
 			require.ErrorContains(t, err, "no answer")
 			_, retryable := activitiestest.FailureTypeOf(t, err)
 			assert.True(t, retryable)
-			assert.Equal(t, all[:done], preservationRecords(w), "what comes before is done, what comes after is not")
+			assert.Equal(t, all[:done], preservationRecordPlaces(w), "what comes before is done, what comes after is not")
 
 			preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
-			assert.Equal(t, all, preservationRecords(w))
+			assert.Equal(t, all, preservationRecordPlaces(w))
 			until := activitiestest.PreservationEnd
 			if done == 0 {
 				until = metav1.NewTime(activitiestest.PreservationEnd.Add(time.Hour)) // the preservation has just begun
@@ -74,7 +74,7 @@ func TestPreserveResumesAtEachStep(t *testing.T) {
 	}
 }
 
-func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
+func TestEndOfPreservationResumesAfterFailedWrite(t *testing.T) {
 	t.Parallel()
 	all := []string{"end", "marks", "condition", "machine"}
 	for i, row := range []struct {
@@ -90,7 +90,7 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 			m := activitiestest.NewMachine("m", activitiestest.WithNode, setFailedLongAgo)
 			w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withNodePreserveAnnotation("now")))
 			preserveMachine(w, readInputAfterPreservationStart(m, 0))
-			require.Equal(t, all, preservationRecords(w))
+			require.Equal(t, all, preservationRecordPlaces(w))
 			w.TakeNewEvents()
 			w.FailWrites(row.at, 1, errors.New("no answer"), nil)
 			_, err := activitiestest.RunActivity[kube.MinVersions](
@@ -99,12 +99,12 @@ func TestStopOfPreservationResumesAtEachStep(t *testing.T) {
 				readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout),
 			)
 			require.ErrorContains(t, err, "no answer")
-			assert.Equal(t, row.left, preservationRecords(w))
+			assert.Equal(t, row.left, preservationRecordPlaces(w))
 			assert.Empty(t, w.TakeNewEvents())
 
 			preserveMachine(w, readInputAfterPreservationStart(m, v1alpha1.DefaultPreserveTimeout+time.Hour))
-			assert.Len(t, w.WriteRequests(), 4-i)
-			assert.Empty(t, preservationRecords(w))
+			assert.Len(t, w.MutatingRequests(), 4-i)
+			assert.Empty(t, preservationRecordPlaces(w))
 			assert.Empty(t, w.Node().Annotations)
 			assert.Empty(t, w.Machine("m").Annotations)
 			assert.Equal(
@@ -125,9 +125,9 @@ func TestPreservationStopsIfExpiryTimeAndAnnotationAreRemoved(t *testing.T) {
 	preserveMachine(w, readInputAfterPreservationStart(m, 0))
 	w.TakeNewEvents()
 	w.UpdateStatusAsWorkflow(func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = nil })
-	w.EditObject(cache.Machines, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
+	w.EditObject(cache.MachinesResource, "m", map[string]any{"metadata": map[string]any{"annotations": nil}})
 	preserveMachine(w, readInputAfterPreservationStart(m, time.Hour))
-	assert.Empty(t, preservationRecords(w))
+	assert.Empty(t, preservationRecordPlaces(w))
 	assert.Equal(
 		t,
 		[]string{"Normal PreservationStopped " + preservationStoppedPrefix + "nobody requests it."},

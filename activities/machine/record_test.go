@@ -38,7 +38,7 @@ func TestRecordInstance(t *testing.T) {
 		assert.Equal(t, map[string]string{"app": "web", "node": "n"}, now.Labels)
 		assert.Equal(t, "3", now.Annotations[v1alpha1.AnnotationMachinePriority])
 		assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion}, record)
-		assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
+		assert.Equal(t, []string{"patch machines"}, w.MutatingRequests())
 	})
 	t.Run("without a target there is no node to name", func(t *testing.T) {
 		m := activitiestest.NewMachine("m")
@@ -61,7 +61,7 @@ func TestRecordInstance(t *testing.T) {
 		assert.Equal(t, in.NodeName, now.Status.NodeName)
 		assert.Equal(t, in.NodeName, cache.NodeNameOfMachine(now))
 		assert.Equal(t, machine.RecordResult{Version: now.ResourceVersion}, record)
-		assert.Equal(t, []string{"patch machines", "update machines/status"}, w.WriteRequests())
+		assert.Equal(t, []string{"patch machines", "update machines/status"}, w.MutatingRequests())
 	})
 	t.Run("and takes the place of a shorter one", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithNode)
@@ -83,7 +83,7 @@ func TestRecordInstance(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		release := w.HoldEvents()
-		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "1"))
+		w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "1"))
 		_, err := activitiestest.RunActivity[machine.RecordResult](
 			w,
 			newActivities(w.Kube).RecordInstance,
@@ -93,7 +93,7 @@ func TestRecordInstance(t *testing.T) {
 		release()
 		assert.Equal(t, "1", w.Machine("m").Annotations[v1alpha1.AnnotationMachinePriority])
 		assert.Equal(t, "fake:///n", w.Machine("m").Spec.ProviderID)
-		assert.Equal(t, []string{"patch machines", "patch machines"}, w.WriteRequests(), "the first met another version")
+		assert.Equal(t, []string{"patch machines", "patch machines"}, w.MutatingRequests(), "the first met another version")
 	})
 	t.Run("writes nothing to another machine of the same name that the cache has not heard of", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithoutFinalizers)
@@ -105,7 +105,7 @@ func TestRecordInstance(t *testing.T) {
 			newActivities(w.Kube).RecordInstance,
 			newInstanceRecord(m),
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 		assert.Empty(t, w.Machine("m").Spec.ProviderID)
 	})
 	t.Run("an API server that is away is tried again", func(t *testing.T) {
@@ -168,14 +168,14 @@ func TestRecordInstanceDetectsNodeOfOtherInstance(t *testing.T) {
 				return
 			}
 			assert.Equal(t, m, now, "nothing is written: the instance is no machine's")
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 	t.Run("the node is looked at again when another writer was faster", func(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, m)
 		activitiestest.FailRequests(w.MachineClient, "patch", "machines", 1, nil, func() {
-			w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("note", "new"))
+			w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("note", "new"))
 			w.CreateObjects(activitiestest.NewNode(activitiestest.WithProviderID("fake:///old")))
 			w.AwaitCaches()
 		})

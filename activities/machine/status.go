@@ -49,7 +49,7 @@ type Report struct {
 	Conditions     []Condition            // Millwright's conditions; conditions that are not listed stay
 	LastKnownState string                 // empty keeps the state
 	NodeName       string                 // the name that the provider reported; empty keeps the name
-	Clock          *health.UnhealthyClock // nil keeps the recorded times of the node's health
+	Clock          *health.UnhealthyTimes // nil keeps the recorded times of the node's health
 	InstanceGone   bool                   // the provider reports that the instance is gone; false keeps the recorded value
 	// Stopped is true if the creation waits for a person. The creation timeout stops until a report has Stopped =
 	// false.
@@ -58,7 +58,7 @@ type Report struct {
 	Joined        bool              // the node has joined; recorded once, unless an annotation already records the join
 	PreserveUntil time.Time         // end of the preservation of a failed machine; zero keeps the recorded end
 	Deletion      *DeletionProgress // nil keeps the recorded progress
-	Drain         *StayingDrain     // drain of a node whose machine is not being deleted; nil keeps the recorded drain
+	Drain         *DrainProgress    // drain of a node whose machine is not being deleted; nil keeps the recorded drain
 	Event         *kube.Event       // recorded if the status changes; nil: no event
 
 	// WithoutToken is true if this attempt to create the instance has no bootstrap token. Only RecordCreateIntent reads
@@ -113,7 +113,7 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 			changed.Status.NodeName = cmp.Or(in.NodeName, m.Status.NodeName)
 			node = a.nodeForReport(changed, node)
 			applyReport(changed, node, in, stamp)
-			explainWait(changed, a.Kube.Cluster.ClassOfMachine(m), stamp)
+			setWaitExplanation(changed, a.Kube.Cluster.ClassOfMachine(m), stamp)
 			if equality.Semantic.DeepEqual(changed.Status, m.Status) {
 				return m, m, nil
 			}
@@ -121,9 +121,12 @@ func (a *Activities) writeReport(ctx context.Context, in Report) (before, after 
 		},
 	)
 	// the API server refused the status write, so only an event can report the refusal
-	if refused, is := kube.FailureOfType(err, kube.TypeRefused); is {
+	if refused, is := kube.FailureOfType(err, kube.FailureTypeRefused); is {
 		if m, found := a.Kube.Cluster.Machine(in.Read.Ref.Key()); found && string(m.UID) == in.Read.Ref.UID {
-			a.Kube.RecordEvent(m, &kube.Event{Warning: true, Reason: vocabulary.BlockedRefused, Message: refused.Message()})
+			a.Kube.RecordEvent(
+				m,
+				&kube.Event{Warning: true, Reason: vocabulary.BlockedByRefusedWrite, Message: refused.Message()},
+			)
 		}
 	}
 	if err != nil || after == before {
@@ -177,10 +180,10 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	if status.CurrentStatus.PreserveExpiryTime == nil && !in.PreserveUntil.IsZero() {
 		status.CurrentStatus.PreserveExpiryTime = new(metav1.NewTime(in.PreserveUntil).Rfc3339Copy())
 	}
-	status.CreationIntent = nextCreationIntent(m, in, now)
+	status.CreationIntent = creationIntentAfterReport(m, in, now)
 	if o := in.Operation; o != nil {
 		last := v1alpha1.LastOperation{
-			Description: phrase.CutMessage(o.Description), ErrorCode: o.ErrorCode,
+			Description: phrase.TruncateMessage(o.Description), ErrorCode: o.ErrorCode,
 			State: v1alpha1.MachineState(o.State), Type: v1alpha1.MachineOperationType(o.Type),
 			LastUpdateTime: status.LastOperation.LastUpdateTime,
 		}
@@ -195,11 +198,11 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	if in.Joined && !machine.IsJoinRecorded(m) {
 		status.JoinedAt = &now
 	}
-	status.CreationStopped = nextCreationStopped(status.CreationStopped, in.Stopped, now)
-	status.Health = nextHealth(status.Health, in, now)
+	status.CreationStopped = creationStoppedAfterReport(status.CreationStopped, in.Stopped, now)
+	status.Health = healthAfterReport(status.Health, in, now)
 	status.Deletion = in.Deletion.applyToDeletion(status.Deletion, now)
 	if status.Deletion != nil {
-		status.Deletion.Queued = in.Step != nil && in.Step.Name == vocabulary.StepQueued
+		status.Deletion.Queued = in.Step != nil && in.Step.Name == vocabulary.StepQueuedForDrain
 	}
 	status.Drain = in.Drain.applyToDrain(status.Drain, now)
 	status.Addresses = sortedAddresses(status.Addresses, in.Addresses)
@@ -207,7 +210,7 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 	status.Conditions = mergeConditions(
 		status.Conditions,
 		node,
-		withIgnoredKindCondition(in.Conditions, m.Spec.Class),
+		withClassKindIgnoredMessage(in.Conditions, m.Spec.Class),
 		now,
 	)
 }
@@ -217,13 +220,13 @@ func applyReport(m *v1alpha1.Machine, node *corev1.Node, in Report, stamp time.T
 func CopyWithReport(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.Machine {
 	m = m.DeepCopy()
 	applyReport(m, nil, in, stamp)
-	explainWait(m, nil, stamp)
+	setWaitExplanation(m, nil, stamp)
 	return m
 }
 
-// explainWait writes into the current operation of a machine what the machine waits for. If the machine is blocked,
-// explainWait also writes the condition Blocked. class is the machine's class; nil: the machine has no class.
-func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Time) {
+// setWaitExplanation writes into the current operation of a machine what the machine waits for. If the machine is blocked,
+// setWaitExplanation also writes the condition Blocked. class is the machine's class; nil: the machine has no class.
+func setWaitExplanation(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
 	s.Conditions = slices.DeleteFunc(
 		s.Conditions,
@@ -233,7 +236,7 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 		return
 	}
 	w := machine.ExplanationFacts(m, class, now).CurrentWait()
-	operation.WaitsFor, operation.BlockedBy = phrase.CutMessage(w.Sentence(now)), w.Blockers
+	operation.WaitsFor, operation.BlockedBy = phrase.TruncateMessage(w.Sentence(now)), w.Blockers
 	if w.IsBlocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.MachineBlocked,
@@ -245,9 +248,9 @@ func explainWait(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Tim
 	}
 }
 
-// withIgnoredKindCondition returns the conditions of a report. A class reference may name a kind, which has no effect.
+// withClassKindIgnoredMessage returns the conditions of a report. A class reference may name a kind, which has no effect.
 // If the class reference names a kind, the message of a true condition ClassReady says that the kind is ignored.
-func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
+func withClassKindIgnoredMessage(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {
 		if c.Type == vocabulary.ConditionClassReady && c.True && ignored != "" {
@@ -257,9 +260,9 @@ func withIgnoredKindCondition(conditions []Condition, class v1alpha1.ClassSpec) 
 	})
 }
 
-// nextCreationIntent records the first create call. If a lastOperation is written before any create call,
-// nextCreationIntent records an empty intent, which means that no create call was made.
-func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
+// creationIntentAfterReport records the first create call. If a lastOperation is written before any create call,
+// creationIntentAfterReport records an empty intent, which means that no create call was made.
+func creationIntentAfterReport(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alpha1.CreationIntent {
 	was := m.Status.CreationIntent
 	switch {
 	case in.runID != "" && (was == nil || was.RunID == ""):
@@ -274,8 +277,12 @@ func nextCreationIntent(m *v1alpha1.Machine, in Report, now metav1.Time) *v1alph
 	}
 }
 
-// nextCreationStopped stops or resumes the creation timeout.
-func nextCreationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1.Time) *v1alpha1.CreationStopped {
+// creationStoppedAfterReport stops or resumes the creation timeout.
+func creationStoppedAfterReport(
+	was *v1alpha1.CreationStopped,
+	stopped bool,
+	now metav1.Time,
+) *v1alpha1.CreationStopped {
 	s := v1alpha1.CreationStopped{}
 	if was != nil {
 		s = *was
@@ -292,7 +299,7 @@ func nextCreationStopped(was *v1alpha1.CreationStopped, stopped bool, now metav1
 	return &s
 }
 
-func nextHealth(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
+func healthAfterReport(was *v1alpha1.MachineHealth, in Report, now metav1.Time) *v1alpha1.MachineHealth {
 	if in.Clock == nil && !in.InstanceGone {
 		return was
 	}
@@ -358,7 +365,7 @@ func setCondition(list []corev1.NodeCondition, c Condition, now metav1.Time) []c
 		),
 		Status:             status,
 		Reason:             c.Reason,
-		Message:            phrase.CutMessage(c.Message),
+		Message:            phrase.TruncateMessage(c.Message),
 		LastTransitionTime: now,
 	}
 	was := cache.FindNodeCondition(list, entry.Type)
@@ -417,16 +424,16 @@ func recordDrainProgress(drain *v1alpha1.MachineDrain, means, result string, lef
 	drain.Result, drain.LeftBehind = result, left
 }
 
-// StayingDrain holds a report's changes of the drain record of a machine that is not being deleted. A new purpose or
+// DrainProgress holds a report's changes of the drain record of a machine that is not being deleted. A new purpose or
 // occasion starts a new record.
-type StayingDrain struct {
+type DrainProgress struct {
 	Purpose    attention.DrainPurpose
 	Means      string // as in DeletionProgress
 	Result     string
 	LeftBehind []string
 }
 
-func (d *StayingDrain) applyToDrain(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
+func (d *DrainProgress) applyToDrain(was *v1alpha1.StayingDrain, now metav1.Time) *v1alpha1.StayingDrain {
 	if d == nil {
 		return was
 	}

@@ -83,7 +83,7 @@ func TestReportMachine(t *testing.T) {
 	t.Run("people hear of it, once", func(t *testing.T) {
 		assert.Equal(t, []string{"Warning ResourceExhausted no capacity"}, w.TakeNewEvents())
 	})
-	assert.Equal(t, []string{"update machines/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update machines/status"}, w.MutatingRequests())
 }
 
 // runningMachine returns a running machine whose status was written long ago.
@@ -168,7 +168,7 @@ func TestReportKeepsOmittedFields(t *testing.T) {
 	})
 }
 
-func TestTheLastKnownStateOutlivesErrors(t *testing.T) {
+func TestErrorsDoNotRemoveTheLastKnownState(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"Internal", "InvalidArgument", "ResourceExhausted", "Unavailable"} {
 		t.Run(code, func(t *testing.T) {
@@ -232,11 +232,11 @@ func TestReportMachineCopiesTheNodesConditions(t *testing.T) {
 func TestAChangedMessageAloneIsReported(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	w := newIdleWorld(t, m, activitiestest.NewClass())
+	w := newWorldWithIdleMachine(t, m, activitiestest.NewClass())
 	n := w.Node()
 	n.Status.Conditions[0].Message = "kubelet is posting ready status. AppArmor enabled"
 	w.WriteStatus(n)
-	assert.Equal(t, attention.NeedHealth, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
+	assert.Equal(t, attention.NeedStatusUpdate, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Need)
 	activitiestest.RunActivityTwice[kube.ReportResult](
 		w,
 		newActivities(w.Kube).ReportMachine,
@@ -282,7 +282,7 @@ func TestReportOfCreatedInstanceClearsError(t *testing.T) {
 	assert.Equal(t, corev1.ConditionTrue, status.Conditions[0].Status)
 }
 
-func TestTimeoutActiveDependsOnPhase(t *testing.T) {
+func TestReportSetsTimeoutActiveByPhase(t *testing.T) {
 	t.Parallel()
 	for to, want := range map[string]bool{"Pending": true, "Unknown": true, "Running": false, "Failed": false, "Terminating": false} {
 		m := activitiestest.NewMachine("m")
@@ -336,7 +336,7 @@ func TestReportMachineRejectsReplacedMachine(t *testing.T) {
 				Phase: "Failed",
 			},
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 	})
 	t.Run("of which the cache has not heard", func(t *testing.T) {
@@ -349,7 +349,7 @@ func TestReportMachineRejectsReplacedMachine(t *testing.T) {
 			newActivities(w.Kube).ReportMachine,
 			machine.Report{Read: activitiestest.NewReadInput(m), Phase: "Failed", Event: &kube.Event{}},
 		)
-		assertObjectGone(t, err)
+		assertObjectGoneError(t, err)
 		assert.Empty(t, w.Machine("m").Status.CurrentStatus.Phase)
 		assert.Empty(t, w.TakeNewEvents())
 	})

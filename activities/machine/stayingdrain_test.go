@@ -19,8 +19,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// withSelectionTime selects a node for an in-place update at the given time.
-func withSelectionTime(at time.Time) func(*corev1.Node) {
+// withUpdateSelectionTime selects a node for an in-place update at the given time.
+func withUpdateSelectionTime(at time.Time) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		activitiestest.WithSelectedLabels(n)
 		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
@@ -32,8 +32,8 @@ func withSelectionTime(at time.Time) func(*corev1.Node) {
 	}
 }
 
-// withStayingDrain gives a machine the record of a drain of its node.
-func withStayingDrain(
+// withDrainOfStayingMachine gives a machine the record of a drain of its node.
+func withDrainOfStayingMachine(
 	purpose v1alpha1.DrainPurpose,
 	occasion time.Time,
 	drain v1alpha1.MachineDrain,
@@ -73,17 +73,17 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 		means   drain.RemovalMeans
 		result  string
 	}{
-		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"its time is over":                       {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Delete, ""},
-		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.Evict, ""},
-		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withSelectionTime(at), activitiestest.WithNodeNotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.Kill, ""},
-		"it is over":                             {[]func(*v1alpha1.Machine){running, withStayingDrain(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainResultDrained},
+		"its update is to begin":                 {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.MeansEvict, ""},
+		"its time is over":                       {[]func(*v1alpha1.Machine){running, withDrainOfStayingMachine(v1alpha1.DrainForUpdate, at, begun)}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.MeansDelete, ""},
+		"the time of an earlier update is not":   {[]func(*v1alpha1.Machine){running, withDrainOfStayingMachine(v1alpha1.DrainForUpdate, at.Add(-time.Hour), begun)}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.MeansEvict, ""},
+		"the label asks for force":               {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDrain, "True")}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.MeansKill, ""},
+		"the label of deletions does not":        {[]func(*v1alpha1.Machine){running, activitiestest.WithLabel(v1alpha1.LabelForceDeletion, "True")}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, drain.MeansEvict, ""},
+		"not ready for more than 5 minutes":      {[]func(*v1alpha1.Machine){running}, []func(*corev1.Node){withUpdateSelectionTime(at), activitiestest.WithNodeNotReady(6 * time.Minute)}, v1alpha1.DrainForUpdate, drain.MeansKill, ""},
+		"it is over":                             {[]func(*v1alpha1.Machine){running, withDrainOfStayingMachine(v1alpha1.DrainForUpdate, at, over)}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, "", vocabulary.DrainResultDrained},
 		"the update was called off":              {[]func(*v1alpha1.Machine){running}, nil, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
-		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
-		"it is preserved":                        {[]func(*v1alpha1.Machine){withFailureAndPreservation(later)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
-		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), withStayingDrain(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.Evict, ""},
+		"the machine is being deleted":           {[]func(*v1alpha1.Machine){running, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine]}, []func(*corev1.Node){withUpdateSelectionTime(at)}, v1alpha1.DrainForUpdate, "", activitiesdrain.ResultCancelled},
+		"it is preserved":                        {[]func(*v1alpha1.Machine){withFailureAndPreservation(later)}, nil, v1alpha1.DrainForPreservation, drain.MeansEvict, ""},
+		"an earlier preservation is another one": {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), withDrainOfStayingMachine(v1alpha1.DrainForPreservation, at, over)}, nil, v1alpha1.DrainForPreservation, drain.MeansEvict, ""},
 		"its preservation is over":               {[]func(*v1alpha1.Machine){withFailureAndPreservation(at)}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.ResultCancelled},
 		"it has recovered":                       {[]func(*v1alpha1.Machine){withFailureAndPreservation(later), running}, nil, v1alpha1.DrainForPreservation, "", activitiesdrain.ResultCancelled},
 	} {
@@ -97,7 +97,7 @@ func TestDecideDrainOfNodeWhoseMachineStays(t *testing.T) {
 			)
 			assert.Equal(t, row.result, d.Result)
 			assert.Equal(t, row.means, d.Step.Means)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 }
@@ -106,29 +106,29 @@ func TestDrainOfANodeWhoseMachineStaysIsRecorded(t *testing.T) {
 	t.Parallel()
 	at := time.Now().Add(-time.Minute).Truncate(time.Second)
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
-	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withSelectionTime(at)))
-	what := attention.DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: at}
-	report := func(d machine.StayingDrain) *v1alpha1.StayingDrain {
+	w := activitiestest.NewWorld(t, m, activitiestest.NewNode(withUpdateSelectionTime(at)))
+	what := attention.DrainPurpose{For: vocabulary.DrainForInPlaceUpdate, Occasion: at}
+	report := func(d machine.DrainProgress) *v1alpha1.StayingDrain {
 		d.Purpose = what
 		in := machine.Report{Read: kube.ReadInput{Ref: activitiestest.NewRef(m), Live: true}, Drain: &d}
 		activitiestest.RunActivityTwice[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, in)
 		return w.Machine("m").Status.Drain
 	}
-	got := report(machine.StayingDrain{Means: "Evict"})
+	got := report(machine.DrainProgress{Means: "Evict"})
 	began := got.StartedAt
 	assert.Equal(t, "Evict", got.Means)
 	assert.False(t, began.IsZero())
-	got = report(machine.StayingDrain{Result: vocabulary.DrainResultForced, LeftBehind: []string{"web/a"}})
+	got = report(machine.DrainProgress{Result: vocabulary.DrainResultForced, LeftBehind: []string{"web/a"}})
 	assert.Equal(t, began, got.StartedAt)
 	assert.Equal(t, []string{"web/a"}, got.LeftBehind)
 	assert.Equal(
 		t,
 		vocabulary.DrainResultForced,
-		report(machine.StayingDrain{Means: "Evict"}).Result,
+		report(machine.DrainProgress{Means: "Evict"}).Result,
 		"what ended stays ended",
 	)
 	what.Occasion = at.Add(time.Second)
-	got = report(machine.StayingDrain{Means: "Evict"})
+	got = report(machine.DrainProgress{Means: "Evict"})
 	assert.Empty(t, got.Result, "another update is another drain")
 }
 
@@ -145,7 +145,7 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 			"m",
 			activitiestest.WithNode,
 			withFailureAndPreservation(until),
-			withStayingDrain(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
+			withDrainOfStayingMachine(v1alpha1.DrainForPreservation, until, v1alpha1.MachineDrain{Result: result}),
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.NewNode())
 		_, err := activitiestest.RunActivity[kube.MinVersions](
@@ -163,13 +163,13 @@ func TestConditionOfAPreservedNodeSaysHowItsDrainEnded(t *testing.T) {
 	}
 }
 
-func TestHeldNodeIsNotCordonedForItsUpdate(t *testing.T) {
+func TestCordonNodeSkipsNodeWithHeldDrain(t *testing.T) {
 	t.Parallel()
 	m := activitiestest.NewMachine("m", activitiestest.WithNode, activitiestest.WithPhase(v1alpha1.MachineRunning))
 	w := activitiestest.NewWorld(
 		t,
 		m,
-		activitiestest.NewNode(withSelectionTime(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
+		activitiestest.NewNode(withUpdateSelectionTime(time.Now()), func(n *corev1.Node) { n.Spec.Unschedulable = true }),
 	)
 	activitiestest.RunActivityTwice[string](
 		w,

@@ -31,7 +31,7 @@ func newWorldWithTargetDown(t *testing.T, m *v1alpha1.Machine, state cache.Targe
 	target := cache.NewTarget(w.TargetClient, "cluster-1")
 	require.NoError(t, target.WatchNodes())
 	target.SetStatus(cache.TargetStatus{
-		State: state, Why: "connection refused", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		State: state, Message: "connection refused", Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	})
 	w.Cluster.SetTargetSource(observetest.Targets{activitiestest.TestNamespace: target})
 	return w
@@ -61,7 +61,7 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		"its node has only the provider ID": {
 			nameless, deletion.StageDrain, "the node with its provider ID is to be drained",
 		},
-		"its node was drained": {drained, deletion.StageDetach, "waits until the volumes of node n are detached"},
+		"its node was drained": {drained, deletion.StageDetachVolumes, "waits until the volumes of node n are detached"},
 	} {
 		for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {
 			for way, read := range map[string]func(metav1.Object) kube.ReadInput{
@@ -86,7 +86,7 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		})...)
 		w := newWorldWithTargetDown(t, m, cache.TargetUnavailable)
 		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-		assert.Equal(t, deletion.StageInstance, d.Deletion.Stage)
+		assert.Equal(t, deletion.StageDeleteInstance, d.Deletion.Stage)
 		assert.Contains(t, d.Deletion.Skipped, "alice: the cluster is gone")
 	})
 	t.Run("the machines of the namespace join no cluster", func(t *testing.T) {
@@ -94,7 +94,7 @@ func TestADeletionDrainsTheNodeOfATargetThatIsNotConnected(t *testing.T) {
 		w := newWorldWithTargetDown(t, m, cache.TargetMissing)
 		w.Cluster.SetTargetSource(observetest.Targets{})
 		d := activitiestest.DecideMachine(w, activitiestest.NewReadInput(m))
-		assert.Equal(t, deletion.StageInstance, d.Deletion.Stage)
+		assert.Equal(t, deletion.StageDeleteInstance, d.Deletion.Stage)
 		assert.Equal(t, "there is no node n", d.Deletion.Skipped)
 	})
 }
@@ -116,7 +116,7 @@ func TestADecisionDoesNotWaitForATargetThatIsNotConnected(t *testing.T) {
 	report := machine.Report{Read: activitiestest.NewLiveReadInput(m), Phase: vocabulary.PhaseFailed}
 	_, err := activitiestest.RunActivity[kube.ReportResult](w, newActivities(w.Kube).ReportMachine, report)
 	require.NoError(t, err)
-	assert.Contains(t, w.WriteRequests(), "update machines/status")
+	assert.Contains(t, w.MutatingRequests(), "update machines/status")
 }
 
 // A proxy in front of an API server may answer 404 for any path while the API server is away.

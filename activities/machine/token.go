@@ -42,15 +42,15 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.TimeToRecord(ctx))
 }
 
-// maxTokenNames is the largest number of names that are tried. 36^6 token IDs exist, so ten collisions in a row are a
+// maxTokenNameAttempts is the largest number of names that are tried. 36^6 token IDs exist, so ten collisions in a row are a
 // bug.
-const maxTokenNames = 10
+const maxTokenNameAttempts = 10
 
 // issueToken creates a bootstrap token for one attempt to create a machine's instance, valid until expires. A repeated
 // call for the same attempt finds the same Secret, and extends it if needed. A token serves one machine and one
 // attempt, and an expired token is never reused. The tokens of earlier attempts stay, because an interrupted attempt
 // may have created an instance that boots with its token. RevokeTokens deletes all tokens of the machine. If the target
-// cluster does not answer within kube.TokenTimeout, issueToken returns a retryable error.
+// cluster does not answer within kube.TokenRequestTimeout, issueToken returns a retryable error.
 func (a *Activities) issueToken(
 	ctx context.Context,
 	m *v1alpha1.Machine,
@@ -73,11 +73,11 @@ func (a *Activities) issueToken(
 			),
 		)
 	}
-	ctx, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.TokenRequestTimeout)
 	defer cancel()
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
-	for n := range maxTokenNames {
-		wanted := a.newToken(m, attempt, n, expires)
+	for n := range maxTokenNameAttempts {
+		wanted := a.newTokenSecret(m, attempt, n, expires)
 		ref := kube.TokenRef{Namespace: wanted.Namespace, Name: wanted.Name}
 		made, err := secrets.Create(ctx, wanted, metav1.CreateOptions{})
 		if err == nil {
@@ -88,7 +88,7 @@ func (a *Activities) issueToken(
 			machine := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 			return kube.TokenRef{}, kube.ClassifySecretError(ctx, machine, "create secret "+wanted.Name, err)
 		}
-		kept, err := tryReuseToken(ctx, secrets, wanted, expires, now)
+		kept, err := reuseTokenIfUsable(ctx, secrets, wanted, expires, now)
 		if err != nil {
 			return kube.TokenRef{}, err
 		}
@@ -98,15 +98,15 @@ func (a *Activities) issueToken(
 	}
 	return kube.TokenRef{}, fmt.Errorf(
 		"all %d names for a bootstrap token of machine %s/%s are taken",
-		maxTokenNames,
+		maxTokenNameAttempts,
 		m.Namespace,
 		m.Name,
 	)
 }
 
-// newToken returns the Secret of a new token. The number n is how many names of this attempt are already in use.
-func (a *Activities) newToken(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
-	id := tokenID(m.UID, attempt, n)
+// newTokenSecret returns the Secret of a new token. The number n is how many names of this attempt are already in use.
+func (a *Activities) newTokenSecret(m *v1alpha1.Machine, attempt string, n int, expires time.Time) *corev1.Secret {
+	id := deriveTokenID(m.UID, attempt, n)
 	secret := &corev1.Secret{Type: corev1.SecretTypeBootstrapToken}
 	secret.Namespace, secret.Name = metav1.NamespaceSystem, kube.TokenSecretNamePrefix+id
 	secret.Labels = map[string]string{v1alpha1.LabelMachineUID: string(m.UID)}
@@ -132,9 +132,9 @@ const (
 	tokenIDLength = 6
 )
 
-// tokenID returns the public half of a token. The ID is derived from the machine's UID and the attempt, so that the
+// deriveTokenID returns the public half of a token. The ID is derived from the machine's UID and the attempt, so that the
 // same attempt finds its token again.
-func tokenID(uid types.UID, attempt string, n int) string {
+func deriveTokenID(uid types.UID, attempt string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
 	rest := binary.BigEndian.Uint64(sum[:])
 	id := make([]byte, tokenIDLength)
@@ -145,9 +145,9 @@ func tokenID(uid types.UID, attempt string, n int) string {
 	return string(id)
 }
 
-// tryReuseToken reports whether the existing Secret with the wanted name is a usable token of the same machine and
+// reuseTokenIfUsable reports whether the existing Secret with the wanted name is a usable token of the same machine and
 // attempt. A reused token is extended until expires.
-func tryReuseToken(
+func reuseTokenIfUsable(
 	ctx context.Context,
 	secrets corev1client.SecretInterface,
 	wanted *corev1.Secret,
@@ -180,7 +180,7 @@ func (a *Activities) RevokeTokens(ctx context.Context, machine kube.Ref) error {
 	if target == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, kube.TokenTimeout)
+	ctx, cancel := context.WithTimeout(ctx, kube.TokenRequestTimeout)
 	defer cancel()
 	secrets := target.CoreV1().Secrets(metav1.NamespaceSystem)
 	tokens := metav1.ListOptions{

@@ -122,7 +122,7 @@ func TestEachCreationAttemptHasItsOwnBootstrapToken(t *testing.T) {
 		w.ForgetRequests()
 		assert.Equal(t, first, issueToken(w, activitiestest.NewMachine("m"), "1", expires))
 		assert.Equal(t, before, w.TokenSecret(first))
-		assert.Equal(t, []string{"create secrets"}, w.WriteRequests(), "which the API server did not take")
+		assert.Equal(t, []string{"create secrets"}, w.MutatingRequests(), "which the API server did not take")
 		assert.Equal(t, []string{first.Name}, w.TokenSecretNames())
 	})
 	t.Run("another attempt gets another, and the earlier one stays", func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestBootstrapTokenHasMinimumLifetime(t *testing.T) {
 	assert.Equal(t, before.Data["token-secret"], after.Data["token-secret"])
 }
 
-func TestASecretThatIsNotTheAttemptsTokenIsLeftAlone(t *testing.T) {
+func TestIssueTokenDoesNotChangeOtherSecrets(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*corev1.Secret){
 		"another machine's":       func(s *corev1.Secret) { s.Labels[v1alpha1.LabelMachineUID] = "uid-other" },
@@ -283,7 +283,7 @@ func TestRevokeTokens(t *testing.T) {
 	})
 }
 
-func TestWithoutATargetClusterThereAreNoTokens(t *testing.T) {
+func TestNoTokenIsIssuedWithoutATargetCluster(t *testing.T) {
 	t.Parallel()
 	a := &kube.Kube{Cluster: &cache.Cluster{}}
 	got, err := machine.IssueToken(
@@ -357,12 +357,12 @@ func TestNoTokenIsIssuedIfUserDataHasNoPlaceholder(t *testing.T) {
 		activitiestest.DecideMachine(w, activitiestest.NewLiveReadInput(m)).Token,
 		"a live decision may follow a call that needed one",
 	)
-	w.EditObject(cache.Classes, "small", activitiestest.NewAnnotationPatch("edited", "1"))
+	w.EditObject(cache.ClassesResource, "small", activitiestest.NewAnnotationPatch("edited", "1"))
 	w.AwaitCaches()
 	assert.True(t, activitiestest.DecideMachine(w, activitiestest.NewReadInput(m)).Token, "another version may need one")
 }
 
-func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
+func TestRevokeTokensIsSkippedIfNoTokenWasNeeded(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
 		attempts []bool // value of WithoutToken for each attempt
@@ -406,14 +406,14 @@ func TestTokensAreNotRevokedIfNoneWasNeeded(t *testing.T) {
 	}
 }
 
-// hangingTargets is a target cluster that does not answer, for all namespaces.
-type hangingTargets struct{ target *cache.Target }
+// hangingTarget is a target cluster that does not answer, for all namespaces.
+type hangingTarget struct{ cachedTarget *cache.Target }
 
-func (t hangingTargets) Target(string) *cache.Target { return t.target }
+func (t hangingTarget) Target(string) *cache.Target { return t.cachedTarget }
 
-func (hangingTargets) OnTarget(func(string, *cache.Target)) (stop func()) { return func() {} }
+func (hangingTarget) OnTarget(func(string, *cache.Target)) (stop func()) { return func() {} }
 
-func (hangingTargets) Demand(string) {}
+func (hangingTarget) KeepConnected(string) {}
 
 type hangingTransport struct{}
 
@@ -423,14 +423,14 @@ func (hangingTransport) RoundTrip(request *http.Request) (*http.Response, error)
 }
 
 // A target cluster that does not answer must not occupy a slot of the worker until the activity's timeout.
-func TestRequestsAboutATokenOfAHangingTargetEndSoon(t *testing.T) {
+func TestTokenRequestsToAHangingTargetTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		client, err := kubernetes.NewForConfig(&rest.Config{Host: "https://target.invalid", Transport: hangingTransport{}})
 		require.NoError(t, err)
 		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
-		cluster.SetTargetSource(hangingTargets{cache.NewTarget(client, "")})
+		cluster.SetTargetSource(hangingTarget{cache.NewTarget(client, "")})
 		a, m := newActivities(&kube.Kube{Cluster: cluster}), activitiestest.NewMachine("m")
 		for _, request := range []func() error{
 			func() error {

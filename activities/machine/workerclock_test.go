@@ -22,8 +22,8 @@ func withMachineAge(k activitiestest.Worker, ago time.Duration) func(*v1alpha1.M
 	return func(m *v1alpha1.Machine) { m.CreationTimestamp = k.ServerTimestamp(ago) }
 }
 
-// reportOnWorker writes a status on a worker, at the server's present time plus the given delay.
-func reportOnWorker(
+// reportMachineOnWorker writes a status on a worker, at the server's present time plus the given delay.
+func reportMachineOnWorker(
 	t *testing.T,
 	w *activitiestest.World,
 	k activitiestest.Worker,
@@ -53,7 +53,7 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
 		end := m.CreationTimestamp.Add(20 * time.Minute)
 
-		reportOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
+		reportMachineOnWorker(t, w, k, 0, machine.Report{Phase: "CrashLoopBackOff", Stopped: true})
 		assert.WithinDuration(t, server, w.Machine("m").Status.CreationStopped.Since.Time, activitiestest.TimestampTolerance)
 		d := decideMachineAtTime(w, server.Add(time.Hour))
 		assert.False(t, activitiestest.WritesPhaseFailed(d))
@@ -65,7 +65,7 @@ func TestTheClockOfAWorkerDoesNotEndAStoppedCreation(t *testing.T) {
 			"it has five minutes left",
 		)
 
-		reportOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
+		reportMachineOnWorker(t, w, k, time.Hour, machine.Report{Phase: "CrashLoopBackOff"})
 		d = decideMachineAtTime(w, server.Add(time.Hour+4*time.Minute))
 		assert.False(t, activitiestest.WritesPhaseFailed(d))
 		assert.WithinDuration(t, end.Add(time.Hour), d.CreateBy, activitiestest.TimestampTolerance)
@@ -101,7 +101,7 @@ func TestTheClockOfAWorkerDoesNotShortenAnInPlaceUpdate(t *testing.T) {
 				activitiestest.NewClass(),
 				activitiestest.NewNode(activitiestest.WithSelectedLabels),
 			)
-			reportOnWorker(t, w, k, 0, machine.Report{Phase: phase})
+			reportMachineOnWorker(t, w, k, 0, machine.Report{Phase: phase})
 
 			d := decideMachineAtTime(w, server.Add(timeout-activitiestest.TimestampTolerance))
 			require.NotNil(t, d.Health, phase)
@@ -151,15 +151,15 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 				}
 				begins := machine.Report{Deletion: &machine.DeletionProgress{Stage: "Drain", Means: "Evict"}}
 				if purpose != "" {
-					begins = machine.Report{Drain: &machine.StayingDrain{Purpose: step(0).Purpose, Means: "Evict"}}
+					begins = machine.Report{Drain: &machine.DrainProgress{Purpose: step(0).Purpose, Means: "Evict"}}
 				}
-				reportOnWorker(t, w, k, 0, begins)
+				reportMachineOnWorker(t, w, k, 0, begins)
 				w.AwaitCaches()
 
 				d := step(time.Second)
-				assert.Equal(t, drain.Evict, d.Step.Means, d.Why)
+				assert.Equal(t, drain.MeansEvict, d.Step.Means, d.Why)
 				assert.WithinDuration(t, server.Add(timeout), d.Step.Until, activitiestest.TimestampTolerance)
-				assert.Equal(t, drain.Delete, step(timeout+activitiestest.TimestampTolerance).Step.Means)
+				assert.Equal(t, drain.MeansDelete, step(timeout+activitiestest.TimestampTolerance).Step.Means)
 			})
 		})
 	}
@@ -167,7 +167,7 @@ func TestTheClockOfAWorkerDoesNotShortenADrain(t *testing.T) {
 
 // A restored API server may have lost the record of a create call. The provider searches for an existing instance
 // before it creates one, unless the machine is new.
-func TestNeverTriedFollowsServerClock(t *testing.T) {
+func TestNeverTriedDependsOnMachineAgeByServerClock(t *testing.T) {
 	t.Parallel()
 	for age, never := range map[time.Duration]bool{time.Minute: true, 5 * time.Minute: false} {
 		t.Run(age.String(), func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestAStatusThatIsWrittenLateHasTheTimeOfTheLastAttempt(t *testing.T) {
 			withMachineAge(k, 5*time.Hour),
 		)
 		w := activitiestest.NewWorld(t, m, activitiestest.NewClass())
-		reportOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
+		reportMachineOnWorker(t, w, k, -time.Hour, machine.Report{Phase: "InPlaceUpdating"})
 		assert.WithinDuration(
 			t,
 			k.ServerTime(),
@@ -259,6 +259,6 @@ func TestTheClockOfAWorkerDoesNotExpireABootstrapToken(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, first, again)
 		_, err = issue(k.ServerTime().Add(-time.Minute))
-		activitiestest.AssertFailure(t, err, kube.TypeTokenGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeTokenGone, false)
 	})
 }

@@ -17,8 +17,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// withOrphanAge makes a node of this age whose machine is gone.
-func withOrphanAge(age time.Duration) func(*corev1.Node) {
+// asOrphanNodeOfAge makes a node of this age whose machine is gone.
+func asOrphanNodeOfAge(age time.Duration) func(*corev1.Node) {
 	return func(n *corev1.Node) {
 		n.CreationTimestamp = metav1.NewTime(time.Now().Add(-age))
 		n.Annotations = map[string]string{"team": "shop"}
@@ -35,7 +35,7 @@ func TestMarkNodes(t *testing.T) {
 	w := activitiestest.NewWorld(
 		t,
 		activitiestest.NewMachine("other"),
-		activitiestest.NewNode(withOrphanAge(21*time.Minute)),
+		activitiestest.NewNode(asOrphanNodeOfAge(21*time.Minute)),
 	)
 	assert.Equal(t, 1, activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
 	n := w.Node()
@@ -43,17 +43,17 @@ func TestMarkNodes(t *testing.T) {
 	assert.Equal(t, []string{activitiestest.BackupFinalizer}, n.Finalizers)
 }
 
-func TestNodesThatStayUnmarked(t *testing.T) {
+func TestWhichNodesStayUnmarked(t *testing.T) {
 	t.Parallel()
 	for name, objects := range map[string][]runtime.Object{
-		"19 minutes":         {activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(19 * time.Minute))},
-		"it has its machine": {activitiestest.NewMachine("m", activitiestest.WithNode), activitiestest.NewNode(withOrphanAge(time.Hour))},
-		"no machine at all":  {activitiestest.NewNode(withOrphanAge(time.Hour))},
+		"19 minutes":         {activitiestest.NewMachine("other"), activitiestest.NewNode(asOrphanNodeOfAge(19 * time.Minute))},
+		"it has its machine": {activitiestest.NewMachine("m", activitiestest.WithNode), activitiestest.NewNode(asOrphanNodeOfAge(time.Hour))},
+		"no machine at all":  {activitiestest.NewNode(asOrphanNodeOfAge(time.Hour))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := activitiestest.NewWorld(t, objects...)
 			assert.Zero(t, activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep()))
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 }
@@ -61,7 +61,11 @@ func TestNodesThatStayUnmarked(t *testing.T) {
 // A node keeps its finalizer if its machine is on the API server but not yet in the cache.
 func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(time.Hour)))
+	w := activitiestest.NewWorld(
+		t,
+		activitiestest.NewMachine("other"),
+		activitiestest.NewNode(asOrphanNodeOfAge(time.Hour)),
+	)
 	w.HoldEvents()
 	_, err := w.MachineClient.MachineV1alpha1().
 		Machines(activitiestest.TestNamespace).
@@ -76,14 +80,18 @@ func TestMarkNodesReadsMachinesLive(t *testing.T) {
 	activitiestest.FailRequests(w.MachineClient, "list", "machines", 1, errors.New("away"), nil)
 	_, err = activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.ErrorContains(t, err, "away")
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
-func TestChangedNodeIsLeftToNextSweep(t *testing.T) {
+func TestNodeChangedSinceReadIsMarkedByNextSweep(t *testing.T) {
 	t.Parallel()
-	w := activitiestest.NewWorld(t, activitiestest.NewMachine("other"), activitiestest.NewNode(withOrphanAge(time.Hour)))
+	w := activitiestest.NewWorld(
+		t,
+		activitiestest.NewMachine("other"),
+		activitiestest.NewNode(asOrphanNodeOfAge(time.Hour)),
+	)
 	release := w.HoldEvents()
-	w.EditObject(cache.Nodes, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
+	w.EditObject(cache.NodesResource, "n", map[string]any{"metadata": map[string]any{"labels": map[string]any{"a": "b"}}})
 	marked, err := activitiestest.RunActivity[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())
 	require.NoError(t, err)
 	assert.Zero(t, marked)
@@ -95,12 +103,12 @@ func TestChangedNodeIsLeftToNextSweep(t *testing.T) {
 }
 
 // The sync of a machine that claims a marked node removes the mark.
-func TestClaimingMachineRemovesMark(t *testing.T) {
+func TestSyncOfClaimingMachineRemovesNotManagedMark(t *testing.T) {
 	t.Parallel()
 	w := activitiestest.NewWorld(
 		t,
 		activitiestest.NewMachine("other"),
-		activitiestest.NewNode(withOrphanAge(time.Hour)),
+		activitiestest.NewNode(asOrphanNodeOfAge(time.Hour)),
 		activitiestest.NewClass(),
 	)
 	activitiestest.RunActivityTwice[int](w, newActivities(w.Kube).MarkNodes, newNodeSweep())

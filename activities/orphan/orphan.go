@@ -74,7 +74,7 @@ type Report struct {
 // ReportOrphans counts a sweep in the metrics, and records events on the class. Running ReportOrphans twice counts
 // twice and repeats the events.
 func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
-	a.Kube.Metrics.CountSweep(in.Class, in.resultLabel(), len(in.Collected))
+	a.Kube.Metrics.CountSweep(in.Class, in.metricResultLabel(), len(in.Collected))
 	class := &v1alpha1.MachineClass{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "MachineClass"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: in.Class.Namespace, Name: in.Class.Name, UID: types.UID(in.Class.UID)},
@@ -99,8 +99,8 @@ func (a *Activities) ReportOrphans(_ context.Context, in Report) error {
 	return nil
 }
 
-// resultLabel returns the value of the metric's label result.
-func (r Report) resultLabel() string {
+// metricResultLabel returns the value of the metric's label result.
+func (r Report) metricResultLabel() string {
 	switch {
 	case r.Failed != "":
 		return "failed"

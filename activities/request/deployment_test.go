@@ -20,8 +20,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// machineSetWithRevision returns a set of a deployment with the given revision and one machine.
-func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
+// machineSetAndItsMachine returns a set of a deployment with the given revision and one machine.
+func machineSetAndItsMachine(d *v1alpha1.MachineDeployment, name, class, revision string) []runtime.Object {
 	s := activitiestest.NewMachineSet(
 		name,
 		1,
@@ -44,9 +44,11 @@ func machineSetWithRevision(d *v1alpha1.MachineDeployment, name, class, revision
 	}
 }
 
-// deploymentInRollout returns a deployment in a rollout from revision 1 to 2. The rollout waits for the approval of its
+// deploymentInRolloutWithObjects returns a deployment in a rollout from revision 1 to 2. The rollout waits for the approval of its
 // only step.
-func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1.MachineDeployment, []runtime.Object) {
+func deploymentInRolloutWithObjects(
+	change ...func(*v1alpha1.MachineDeployment),
+) (*v1alpha1.MachineDeployment, []runtime.Object) {
 	d := activitiestest.NewDeployment(
 		"d",
 		2,
@@ -60,11 +62,11 @@ func deploymentInRollout(change ...func(*v1alpha1.MachineDeployment)) (*v1alpha1
 	former := activitiestest.NewClass(func(c *v1alpha1.MachineClass) { c.Name, c.UID = "former", "uid-former" })
 	objects := append(
 		[]runtime.Object{d, former, activitiestest.NewClass()},
-		machineSetWithRevision(d, "d-1", "former", "1")...)
-	return d, append(objects, machineSetWithRevision(d, "d-2", "small", "2")...)
+		machineSetAndItsMachine(d, "d-1", "former", "1")...)
+	return d, append(objects, machineSetAndItsMachine(d, "d-2", "small", "2")...)
 }
 
-func withAnnotation(key, value string) func(*v1alpha1.MachineDeployment) {
+func withDeploymentAnnotation(key, value string) func(*v1alpha1.MachineDeployment) {
 	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
 }
 
@@ -95,7 +97,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 		{
 			"resume", func(d *v1alpha1.MachineDeployment) {
 				d.Spec.Paused = true
-				withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
+				withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait")(d)
 			},
 			request.CommandOrder{Command: request.Resume, Actor: "ann"},
 			"ann requested resume; deployment shop/d is no longer paused, and the rollout of revision 2 of deployment shop/d is no longer held (former hold: bob: wait)",
@@ -122,7 +124,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			},
 		},
 		{
-			"undo", withAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
+			"undo", withDeploymentAnnotation(v1alpha1.AnnotationRolloutHold, "2 bob: wait"),
 			request.CommandOrder{Command: request.Undo, Actor: "ann", Revision: new(int64(1))},
 			"ann requested undo (revision 1); deployment shop/d returns from revision 2 to revision 1",
 			func(t *testing.T, d *v1alpha1.MachineDeployment) {
@@ -144,7 +146,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			if c.as != nil {
 				change = append(change, c.as)
 			}
-			d, objects := deploymentInRollout(change...)
+			d, objects := deploymentInRolloutWithObjects(change...)
 			w := activitiestest.NewWorld(t, objects...)
 			answer := activitiestest.RunActivityTwice[activities.Answer](
 				w,
@@ -155,7 +157,7 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 			c.check(t, d)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+c.order.Summary(), d.Annotations[v1alpha1.AnnotationLastRequest])
 			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.TakeNewEvents())
-			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch machinedeployments"}, w.MutatingRequests())
 			assert.True(t, answer.Applied)
 			assert.Equal(t, c.told, c.order.Summary()+"; "+answer.Message)
 			assert.Equal(t, d.ResourceVersion, answer.Version)
@@ -166,16 +168,16 @@ func TestRequestForADeploymentIsWrittenAndRecordedOnce(t *testing.T) {
 // If the result of the first run is lost, the second run must not revert the undo.
 func TestRepeatedUndoRequestDoesNotUndoItself(t *testing.T) {
 	t.Parallel()
-	d, objects := deploymentInRollout()
+	d, objects := deploymentInRolloutWithObjects()
 	w := activitiestest.NewWorld(t, objects...)
 	in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Undo, Actor: "ann"})
 	_, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	require.EqualValues(t, 1, w.Deployment("d").Spec.RollbackTo.Revision)
-	w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{
+	w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{
 		"rollbackTo": nil, "template": map[string]any{"spec": map[string]any{"class": map[string]any{"name": "former"}}},
 	}})
-	w.EditObject(cache.Sets, "d-1", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationRevision, "3"))
+	w.EditObject(cache.SetsResource, "d-1", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationRevision, "3"))
 	w.TakeNewEvents()
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
@@ -189,7 +191,7 @@ func TestRepeatedUndoRequestDoesNotUndoItself(t *testing.T) {
 	assert.EqualValues(t, 2, w.Deployment("d").Spec.RollbackTo.Revision, "another one is another one")
 }
 
-func TestRequestForADeploymentIsRefused(t *testing.T) {
+func TestWhichDeploymentRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		order   request.CommandOrder
@@ -198,7 +200,7 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 		told    []string
 	}{
 		"and the answer says so": {
-			request.CommandOrder{Command: request.Approve, ApprovedSteps: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
+			request.CommandOrder{Command: request.Approve, ApprovedStepCount: 2}, false, "there is no step 2: the rollout of revision 2 of deployment shop/d has 1 in all", []string{},
 		},
 		"and an event says so": {
 			request.CommandOrder{Command: request.Undo, Actor: "ann", Reason: "it burns", Revision: new(int64(9))},
@@ -217,14 +219,14 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := deploymentInRollout()
+			d, objects := deploymentInRolloutWithObjects()
 			w := activitiestest.NewWorld(t, objects...)
 			in := activitiestest.NewDeploymentRequest(d, c.order)
 			in.Unheard = c.unheard
 			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 			assert.Equal(t, c.told, w.TakeNewEvents())
 		})
 	}
@@ -232,14 +234,14 @@ func TestRequestForADeploymentIsRefused(t *testing.T) {
 
 func TestRequestForGoneDeploymentIsRefused(t *testing.T) {
 	t.Parallel()
-	d, objects := deploymentInRollout()
+	d, objects := deploymentInRolloutWithObjects()
 	w := activitiestest.NewWorld(t, objects...)
 	in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause})
 	in.Object, in.Unheard = activitiestest.NewFormerObjectRef(d), true
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/d is gone"}, answer)
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 	assert.Empty(t, w.TakeNewEvents())
 }
 
@@ -251,10 +253,10 @@ func newDeploymentConflictError() error {
 // decided again.
 func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 	t.Parallel()
-	d, objects := deploymentInRollout()
+	d, objects := deploymentInRolloutWithObjects()
 	w := activitiestest.NewWorld(t, objects...)
 	activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 1, newDeploymentConflictError(), func() {
-		w.EditObject(cache.Deployments, "d", map[string]any{"spec": map[string]any{"paused": true}})
+		w.EditObject(cache.DeploymentsResource, "d", map[string]any{"spec": map[string]any{"paused": true}})
 	})
 	answer, err := activitiestest.RunActivity[activities.Answer](
 		w,
@@ -272,7 +274,7 @@ func TestRequestForADeploymentIsDecidedAgainAfterAConflict(t *testing.T) {
 
 func TestRequestForADeploymentFailsAfterRepeatedConflicts(t *testing.T) {
 	t.Parallel()
-	d, objects := deploymentInRollout()
+	d, objects := deploymentInRolloutWithObjects()
 	w := activitiestest.NewWorld(t, objects...)
 	activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 100, newDeploymentConflictError(), nil)
 	_, err := activitiestest.RunActivity[activities.Answer](
@@ -280,12 +282,12 @@ func TestRequestForADeploymentFailsAfterRepeatedConflicts(t *testing.T) {
 		newActivities(w.Kube).ApplyRequest,
 		activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause}),
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, true)
-	assert.Len(t, w.WriteRequests(), 3)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, true)
+	assert.Len(t, w.MutatingRequests(), 3)
 	assert.Empty(t, w.TakeNewEvents())
 }
 
-func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
+func TestAnswerIfTheAPIServerRejectsADeploymentRequest(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", errors.New("no"))
 	for name, c := range map[string]struct {
@@ -301,7 +303,7 @@ func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d, objects := deploymentInRollout()
+			d, objects := deploymentInRolloutWithObjects()
 			w := activitiestest.NewWorld(t, objects...)
 			activitiestest.FailRequests(w.MachineClient, c.verb, c.resource, 1, c.fails, nil)
 			in := activitiestest.NewDeploymentRequest(d, request.CommandOrder{Command: request.Pause, Actor: "ann"})
@@ -322,7 +324,7 @@ func TestRequestForADeploymentThatTheAPIServerRejects(t *testing.T) {
 // All objects are read live, because a stale cache could cause a wrong refusal.
 func TestRequestForADeploymentIsDecidedFromTheAPIServer(t *testing.T) {
 	t.Parallel()
-	d, objects := deploymentInRollout()
+	d, objects := deploymentInRolloutWithObjects()
 	w := activitiestest.NewWorld(t, objects...)
 	w.HoldEvents()
 	for _, o := range []request.CommandOrder{{Command: request.Pause}, {Command: request.Resume}, {Command: request.Cancel, Reason: "wait"}} {

@@ -46,7 +46,7 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 		},
 		{
 			"hold in advance", nil,
-			request.CommandOrder{Command: request.Hold, Actor: "ann", Reason: "look", InAdvance: true},
+			request.CommandOrder{Command: request.Hold, Actor: "ann", Reason: "look", ValidInAdvance: true},
 			v1alpha1.AnnotationHold, "ann: look",
 			`ann requested hold: look; wrote drain.machine.sapcloud.io/hold: "ann: look"`,
 		},
@@ -105,7 +105,7 @@ func TestRequestForAMachineIsWrittenAndRecordedOnce(t *testing.T) {
 			assert.Equal(t, c.value, value)
 			assert.Equal(t, c.value != "", there)
 			assert.Equal(t, []string{"Normal RequestApplied " + c.told}, w.TakeNewEvents())
-			assert.Equal(t, []string{"patch machines"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch machines"}, w.MutatingRequests())
 			assert.True(t, answer.Applied)
 			assert.Contains(t, c.told, answer.Message)
 			assert.Equal(t, w.Machine("m").ResourceVersion, answer.Version)
@@ -119,7 +119,7 @@ func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	m := activitiestest.NewMachine(
 		"m",
 		activitiestest.WithNode,
-		activitiestest.WithDrain(time.Hour, drain.Evict),
+		activitiestest.WithDrain(time.Hour, drain.MeansEvict),
 		withMachineAnnotation(v1alpha1.AnnotationSkipDrain, "ann: empty"),
 	)
 	m.Status.Deletion.Drain.Result = vocabulary.DrainResultSkipped
@@ -134,7 +134,7 @@ func TestARepeatedRequestIsNotRefusedAfterTheMachineHasActed(t *testing.T) {
 	assert.Empty(t, w.TakeNewEvents())
 }
 
-func TestRequestForAMachineIsRefused(t *testing.T) {
+func TestWhichMachineRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		order   request.CommandOrder
@@ -169,7 +169,7 @@ func TestRequestForAMachineIsRefused(t *testing.T) {
 			answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 			require.NoError(t, err)
 			assert.Equal(t, activities.Answer{Message: c.message}, answer)
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 			assert.Equal(t, c.told, w.TakeNewEvents())
 		})
 	}
@@ -184,7 +184,7 @@ func TestRequestForGoneMachineIsRefused(t *testing.T) {
 	answer, err := activitiestest.RunActivity[activities.Answer](w, newActivities(w.Kube).ApplyRequest, in)
 	require.NoError(t, err)
 	assert.Equal(t, activities.Answer{Message: "object shop/m is gone"}, answer)
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 	assert.Empty(t, w.TakeNewEvents())
 }
 
@@ -224,7 +224,7 @@ func TestRequestForAMachineIsDecidedAgainAfterAConflict(t *testing.T) {
 	assert.NotContains(t, w.Machine("m").Annotations, v1alpha1.AnnotationSkipDrain)
 }
 
-func TestRequestForAMachineThatTheAPIServerRejects(t *testing.T) {
+func TestAnswerIfTheAPIServerRejectsAMachineRequest(t *testing.T) {
 	t.Parallel()
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", errors.New("no"))
 	for name, c := range map[string]struct {

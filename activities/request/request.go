@@ -46,24 +46,24 @@ type Answer struct {
 // is idempotent: a repeated request writes nothing, and records no second event.
 func (a *Activities) ApplyRequest(ctx context.Context, in Request) (Answer, error) {
 	if !a.Kube.Cluster.ActsOnMachines(in.Object.Namespace) {
-		return RefuseForeignNamespace(in.Object.Namespace), nil
+		return ForeignNamespaceRefusal(in.Object.Namespace), nil
 	}
-	return ApplyRequest(a.Kube, in, func(decide DecideFunc) (string, error) {
-		return a.writeRequest(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
+	return AnswerAndRecord(a.Kube, in, func(decide DecideFunc) (string, error) {
+		return a.patchRequestedObject(ctx, in, func(object runtime.Object, facts request.Facts) map[string]any {
 			return machine.RequestPatch(in.Kind, in.Order.Command, decide(object, facts))
 		})
 	})
 }
 
-// RefuseForeignNamespace refuses a request for an object in a namespace that Millwright does not reconcile.
-func RefuseForeignNamespace(namespace string) Answer {
+// ForeignNamespaceRefusal refuses a request for an object in a namespace that Millwright does not reconcile.
+func ForeignNamespaceRefusal(namespace string) Answer {
 	return Answer{Message: "Millwright does not act on namespace " + namespace +
 		`: its flags leave it out, or another controller is at work there; "millwright doctor" says which`}
 }
 
-// writeRequest calls decide for the object of a request, writes the returned patch, and returns the resource version of
+// patchRequestedObject calls decide for the object of a request, writes the returned patch, and returns the resource version of
 // the object.
-func (a *Activities) writeRequest(
+func (a *Activities) patchRequestedObject(
 	ctx context.Context,
 	in Request,
 	decide func(runtime.Object, request.Facts) map[string]any,
@@ -71,7 +71,7 @@ func (a *Activities) writeRequest(
 	if in.Kind == request.KindMachineDeployment {
 		client := a.Kube.Deployments(in.Object.Namespace)
 		return kube.PatchAfterRead(ctx, in.Object, client, func() (*v1alpha1.MachineDeployment, map[string]any, error) {
-			tree, err := activitiesdeployment.ReadTree(ctx, a.Kube, kube.ReadInput{Ref: in.Object, Live: true})
+			tree, err := activitiesdeployment.ReadObjectTree(ctx, a.Kube, kube.ReadInput{Ref: in.Object, Live: true})
 			if err != nil || tree.Deployment == nil {
 				return nil, nil, err
 			}
@@ -95,11 +95,11 @@ func (a *Activities) writeRequest(
 // DecideFunc decides a request for an object with the given facts.
 type DecideFunc func(runtime.Object, request.Facts) request.Decision
 
-// ApplyRequest answers a request, and records an event with the operator's name and reason. The function write calls
+// AnswerAndRecord answers a request, and records an event with the operator's name and reason. The function write calls
 // the given DecideFunc each time it has read the object, and writes the decision. The function write returns the
-// resource version of the object after the write. If the request is refused, ApplyRequest returns an Answer and no
+// resource version of the object after the write. If the request is refused, AnswerAndRecord returns an Answer and no
 // error.
-func ApplyRequest(k *kube.Kube, in Request, write func(DecideFunc) (version string, err error)) (Answer, error) {
+func AnswerAndRecord(k *kube.Kube, in Request, write func(DecideFunc) (version string, err error)) (Answer, error) {
 	var found runtime.Object
 	var d request.Decision
 	version, err := write(func(object runtime.Object, facts request.Facts) request.Decision {

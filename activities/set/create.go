@@ -17,8 +17,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// Creation is a batch of machines to create for a set.
-type Creation struct {
+// MachineCreation is a batch of machines to create for a set.
+type MachineCreation struct {
 	Set     kube.Ref
 	Version string // resourceVersion of the set that the decision saw
 	Names   []string
@@ -36,7 +36,7 @@ type WriteResult struct {
 // After the first rejection, no further machine is created, so that one cause does not fail all machines. If the set's
 // spec changes during the activity, no further machine is created. An existing machine of the set with a wanted name
 // counts as created, so the activity is idempotent. A set that changed since the decision causes a Conflict.
-func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResult, error) {
+func (a *Activities) CreateMachines(ctx context.Context, in MachineCreation) (WriteResult, error) {
 	set, err := kube.ReadLiveAtVersion(ctx, a.Kube.Sets(in.Set.Namespace), "set", in.Set, in.Version)
 	if err != nil {
 		return WriteResult{}, err
@@ -45,12 +45,12 @@ func (a *Activities) CreateMachines(ctx context.Context, in Creation) (WriteResu
 		now, found := a.Kube.Cluster.MachineSet(in.Set.Key())
 		return !found || MayStillCreateMachines(now, set)
 	}
-	return CreateInBatches(
+	return CreateWithSlowStart(
 		ctx,
 		a.Kube,
 		set,
 		in,
-		cache.Machines,
+		cache.MachinesResource,
 		wanted,
 		func(name string) (string, error) { return a.createMachine(ctx, set, name) },
 	)
@@ -63,19 +63,19 @@ func MayStillCreateMachines(now, decided metav1.Object) bool {
 		now.GetDeletionTimestamp() == nil
 }
 
-// maxCreationTime is the time after which a run of the activity starts no more creations. Source: half of the
+// maxCreationStartTime is the time after which a run of the activity starts no more creations. Source: half of the
 // activity's StartToCloseTimeout, which leaves time for the last creations to end.
-const maxCreationTime = 10 * time.Second
+const maxCreationStartTime = 10 * time.Second
 
-// CreateInBatches creates the machines of a batch: one machine, then two, then four in parallel. CreateInBatches stops
+// CreateWithSlowStart creates the machines of a batch: one machine, then two, then four in parallel. CreateWithSlowStart stops
 // after the first rejection. The function create creates one machine, and returns the machine's resource version. An
-// event on the set reports a rejection. CreateInBatches ends early and without an error after 10 s, or once wanted
+// event on the set reports a rejection. CreateWithSlowStart ends early and without an error after 10 s, or once wanted
 // returns false. The next decision lists the machines that are still missing.
-func CreateInBatches(
+func CreateWithSlowStart(
 	ctx context.Context,
 	k *kube.Kube,
 	set runtime.Object,
-	in Creation,
+	in MachineCreation,
 	machines kube.Resource,
 	wanted func() bool,
 	create func(name string) (version string, err error),
@@ -83,7 +83,7 @@ func CreateInBatches(
 	done := WriteResult{Versions: kube.MinVersions{}}
 	names, start := in.Names, time.Now()
 	for i, size := range scale.BatchSizes(len(names)) {
-		if i > 0 && (time.Since(start) > maxCreationTime || !wanted()) {
+		if i > 0 && (time.Since(start) > maxCreationStartTime || !wanted()) {
 			done.Unseen = true // an earlier attempt may have created further machines
 			break
 		}

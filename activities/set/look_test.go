@@ -24,13 +24,13 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	d := decideSet(w, activitiestest.NewLiveReadInput(s))
 	assert.Empty(t, d.Scale.Create)
 	assert.Equal(t, "1 wanted, 0 there; none is created: MachineClass does not exist", d.Scale.Hold)
-	assert.Empty(t, d.Seen[cache.Classes])
+	assert.Empty(t, d.Seen[cache.ClassesResource])
 	status := reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
 	assert.Equal(t, "TemplateNotFound", status.Conditions[0].Reason)
 	assert.Equal(t, int32(1), status.ObservedReplicas, "no machine is about to be made")
 	assert.Equal(
 		t,
-		attention.NeedScale,
+		attention.NeedScaling,
 		decideSet(w, activitiestest.NewReadInput(s)).Pending.Need,
 		"its run stays open, and people find it in the list of what is stuck",
 	)
@@ -44,7 +44,7 @@ func TestDecideSetWithoutAClass(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Len(t, d.Scale.Create, 1)
-	assert.NotEmpty(t, d.Seen[cache.Classes], "a cache without it would say otherwise")
+	assert.NotEmpty(t, d.Seen[cache.ClassesResource], "a cache without it would say otherwise")
 }
 
 // The node of a failed machine may request the machine's preservation, so a later decision must see the same version of
@@ -58,7 +58,7 @@ func TestDecideSetReadsNodeOfFailedMachine(t *testing.T) {
 	)
 	d := decideSet(activitiestest.NewWorld(t, append(all, activitiestest.NewNode())...), activitiestest.NewReadInput(s))
 	assert.Len(t, d.Scale.Delete, 1)
-	assert.Equal(t, "900", d.Seen[cache.Nodes])
+	assert.Equal(t, "900", d.Seen[cache.NodesResource])
 	d = decideSet(activitiestest.NewWorld(t, append(all, activitiestest.NewNode(func(n *corev1.Node) {
 		n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 	}))...), activitiestest.NewReadInput(s))

@@ -18,7 +18,7 @@ import (
 	"millwright/observe/cache"
 )
 
-func newBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
+func newMachineBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
 	b := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		b.Machines = append(
@@ -38,10 +38,14 @@ func TestAdoptMachines(t *testing.T) {
 		m.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "mine", UID: "uid-mine"}}
 		m.Annotations = map[string]string{v1alpha1.AnnotationReleasedBy: "uid-s"}
 		w := activitiestest.NewWorld(t, s, m)
-		versions, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
+		versions, err := activitiestest.RunActivity[kube.MinVersions](
+			w,
+			newActivities(w.Kube).AdoptMachines,
+			newMachineBatch(s, m),
+		)
 		require.NoError(t, err)
 		got := w.Machine("m")
-		assert.Equal(t, kube.MinVersions{cache.Machines: got.ResourceVersion}, versions)
+		assert.Equal(t, kube.MinVersions{cache.MachinesResource: got.ResourceVersion}, versions)
 		assert.True(t, metav1.IsControlledBy(got, s))
 		assert.Len(t, got.OwnerReferences, 2, "what else owns it stays")
 		assert.NotContains(t, got.Annotations, v1alpha1.AnnotationReleasedBy)
@@ -50,16 +54,16 @@ func TestAdoptMachines(t *testing.T) {
 	t.Run("takes none that has changed", func(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, s, m)
-		w.EditObject(cache.Machines, "m", activitiestest.NewAnnotationPatch("x", "y"))
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		w.EditObject(cache.MachinesResource, "m", activitiestest.NewAnnotationPatch("x", "y"))
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newMachineBatch(s, m))
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 	t.Run("takes none that another set has taken", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](other))
 		w := activitiestest.NewWorld(t, s, other, m)
-		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
+		activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newMachineBatch(s, m))
 		assert.True(t, metav1.IsControlledBy(w.Machine("m"), other))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("takes none for a set that is being deleted", func(t *testing.T) {
 		m := activitiestest.NewMachine("m")
@@ -68,22 +72,22 @@ func TestAdoptMachines(t *testing.T) {
 			activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet]),
 			m,
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newBatch(s, m))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).AdoptMachines, newMachineBatch(s, m))
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("knows when the set is gone, and when a machine is", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, activitiestest.NewMachine("m"))
 		_, err := activitiestest.RunActivity[kube.MinVersions](
 			w,
 			newActivities(w.Kube).AdoptMachines,
-			newBatch(s, activitiestest.NewMachine("m")),
+			newMachineBatch(s, activitiestest.NewMachine("m")),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 		activitiestest.RunActivityTwice[kube.MinVersions](
 			activitiestest.NewWorld(t, s),
 			newActivities(activitiestest.NewWorld(t, s).Kube).AdoptMachines,
-			newBatch(s, activitiestest.NewMachine("m")),
+			newMachineBatch(s, activitiestest.NewMachine("m")),
 		)
 	})
 }
@@ -93,15 +97,15 @@ func TestReleaseMachines(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 2)
 	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newMachineBatch(s, m))
 	require.NoError(t, err)
 	got := w.Machine("m")
 	assert.Empty(t, got.OwnerReferences)
 	assert.Equal(t, "uid-s", got.Annotations[v1alpha1.AnnotationReleasedBy])
 	assert.Equal(t, m.Finalizers, got.Finalizers, "it is still taken care of")
 	w.ForgetRequests()
-	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newBatch(s, got))
-	assert.Empty(t, w.WriteRequests())
+	activitiestest.RunActivityTwice[kube.MinVersions](w, newActivities(w.Kube).ReleaseMachines, newMachineBatch(s, got))
+	assert.Empty(t, w.MutatingRequests())
 }
 
 func TestSyncMachines(t *testing.T) {
@@ -110,7 +114,7 @@ func TestSyncMachines(t *testing.T) {
 	s.Spec.Template.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "b"}
 	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newBatch(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newMachineBatch(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"team": "b"}, w.Machine("m").Spec.NodeTemplateSpec.Labels)
 	assert.Equal(t, "shop", w.Machine("m").Annotations["team"])
@@ -124,8 +128,8 @@ func TestSyncMachines(t *testing.T) {
 			apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 			nil,
 		)
-		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newBatch(s, m))
-		activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+		_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).SyncMachines, newMachineBatch(s, m))
+		activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	})
 }
 
@@ -135,7 +139,7 @@ func TestUnmarkMachines(t *testing.T) {
 	m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 	m.Annotations = map[string]string{v1alpha1.AnnotationRemediateMachine: "", "x": "y"}
 	w := activitiestest.NewWorld(t, s, m)
-	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, newBatch(s, m))
+	_, err := activitiestest.RunActivity[kube.MinVersions](w, newActivities(w.Kube).UnmarkMachines, newMachineBatch(s, m))
 	require.NoError(t, err)
 	assert.Equal(t, map[string]string{"x": "y"}, w.Machine("m").Annotations)
 }
@@ -154,7 +158,11 @@ func TestFailedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "a", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, newBatch(s, a, b))
+	done, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		newActivities(w.Kube).DeleteMachines,
+		newMachineBatch(s, a, b),
+	)
 	require.NoError(t, err)
 	assert.True(t, done.Failure.Deleting)
 	assert.Contains(t, done.Failure.Message, "forbidden")
@@ -178,14 +186,14 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 		reportSet(w, set.Report{Input: set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Live: true}}})
 	}
 	w.EditObject(
-		cache.Sets,
+		cache.SetsResource,
 		"s",
 		map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: "True", "team": "a"}}},
 	)
 	report()
 	require.Contains(t, w.MachineSet("s").Labels, v1alpha1.LabelFreeze)
 	w.EditObject(
-		cache.Sets,
+		cache.SetsResource,
 		"s",
 		map[string]any{
 			"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AnnotationUnfreeze: "", "note": "b"}},
@@ -198,7 +206,7 @@ func TestAnUnfrozenSetLosesLabelAndAnnotation(t *testing.T) {
 	assert.Contains(t, w.TakeNewEvents(), "Normal UnfrozeMachineSet Unfroze MachineSet s")
 	w.ForgetRequests()
 	report()
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
 func TestFreezeIsReported(t *testing.T) {
@@ -207,7 +215,7 @@ func TestFreezeIsReported(t *testing.T) {
 	w := activitiestest.NewWorld(t, s)
 	label := func(value any) {
 		w.EditObject(
-			cache.Sets,
+			cache.SetsResource,
 			"s",
 			map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.LabelFreeze: value}}},
 		)

@@ -14,15 +14,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
+func TestReplicaFailureOfASetSaysWhyInstancesAreMissing(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.WithSetCounts(activitiestest.NewMachineSet("s", 3), 3, 1)
 	of := activitiestest.WithOwner[*v1alpha1.Machine](s)
 	w := activitiestest.NewWorld(
 		t,
 		s,
-		activitiestest.NewMachine("b", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for b")),
-		activitiestest.NewMachine("a", of, activitiestest.WithInstanceBlocker("ResourceExhausted", "no room for a")),
+		activitiestest.NewMachine("b", of, activitiestest.WithInstanceNotReady("ResourceExhausted", "no room for b")),
+		activitiestest.NewMachine("a", of, activitiestest.WithInstanceNotReady("ResourceExhausted", "no room for a")),
 		activitiestest.NewMachine("c", of, activitiestest.WithPhase(v1alpha1.MachineRunning)),
 	)
 	failures := func(status v1alpha1.MachineSetStatus) []v1alpha1.MachineSetCondition {
@@ -48,17 +48,17 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	assert.False(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 
 	t.Run("another sentence is no news", func(t *testing.T) {
-		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("ResourceExhausted", "no room, request 2"))
+		w.ChangeMachineStatus("a", activitiestest.WithInstanceNotReady("ResourceExhausted", "no room, request 2"))
 		assert.False(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 		assert.Equal(t, list, conditions())
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("nor is it when one of them is made", func(t *testing.T) {
 		w.ChangeMachineStatus("b", activitiestest.WithPhase(v1alpha1.MachinePending))
 		assert.Equal(t, list, conditions())
 	})
 	t.Run("another reason is", func(t *testing.T) {
-		w.ChangeMachineStatus("a", activitiestest.WithInstanceBlocker("Unauthenticated", strings.Repeat("x", 5000)))
+		w.ChangeMachineStatus("a", activitiestest.WithInstanceNotReady("Unauthenticated", strings.Repeat("x", 5000)))
 		assert.True(t, decideSet(w, activitiestest.NewReadInput(s)).Report)
 		list := conditions()
 		require.Len(t, list, 1)
@@ -76,7 +76,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 		m := activitiestest.NewMachine(
 			"m",
 			activitiestest.WithOwner[*v1alpha1.Machine](s),
-			activitiestest.WithInstanceBlocker("ResourceExhausted", "no room"),
+			activitiestest.WithInstanceNotReady("ResourceExhausted", "no room"),
 			activitiestest.WithDeletionTimestamp[*v1alpha1.Machine],
 		)
 		assert.Empty(
@@ -86,7 +86,7 @@ func TestASetSaysWhyItsMachinesGetNoInstance(t *testing.T) {
 	})
 }
 
-func TestADeploymentSaysWhyItsMachinesGetNoInstance(t *testing.T) {
+func TestReplicaFailureOfASetIsCopiedToItsDeployment(t *testing.T) {
 	t.Parallel()
 	d := activitiestest.NewDeployment("d", 2)
 	failing := func(reason, message string) func(*v1alpha1.MachineSet) {

@@ -22,7 +22,7 @@ import (
 	observeset "millwright/observe/set"
 )
 
-func surplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
+func newSurplusBatch(s *v1alpha1.MachineSet, machines ...*v1alpha1.Machine) set.MachineBatch {
 	d := set.MachineBatch{Set: activitiestest.NewRef(s)}
 	for _, m := range machines {
 		d.Machines = append(
@@ -41,7 +41,7 @@ func TestDeleteMachines(t *testing.T) {
 	t.Run("deletes what was seen, if it still is what was seen", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")), "its own workflow does the rest")
 		assert.Equal(t, []string{"Normal SuccessfulDelete Deleted Machine: m: surplus"}, w.TakeNewEvents())
@@ -53,11 +53,11 @@ func TestDeleteMachines(t *testing.T) {
 	t.Run("run again it meets the version that it made itself, and deletes nothing else", func(t *testing.T) {
 		m := activitiestest.NewMachine("m", activitiestest.WithOwner[*v1alpha1.Machine](s))
 		w := activitiestest.NewWorld(t, s, m, activitiestest.NewMachine("other"))
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
 		require.NoError(t, err)
 		before := w.Snapshot()
-		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Equal(t, before, w.Snapshot())
 	})
 	t.Run("a machine without our finalizer gets it first: its instance must not be left", func(t *testing.T) {
@@ -67,7 +67,7 @@ func TestDeleteMachines(t *testing.T) {
 			func(m *v1alpha1.Machine) { m.Finalizers = nil },
 		)
 		w := activitiestest.NewWorld(t, s, m)
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")))
 		assert.Equal(t, []string{v1alpha1.FinalizerMachine}, w.Machine("m").Finalizers)
@@ -77,7 +77,7 @@ func TestDeleteMachines(t *testing.T) {
 		activitiestest.RunActivityTwice[any](
 			w,
 			newActivities(w.Kube).DeleteMachines,
-			surplusBatch(s, activitiestest.NewMachine("m")),
+			newSurplusBatch(s, activitiestest.NewMachine("m")),
 		)
 	})
 	t.Run("a machine that changed is left alone, and said so when the others are done", func(t *testing.T) {
@@ -86,11 +86,15 @@ func TestDeleteMachines(t *testing.T) {
 		a := activitiestest.NewMachine("a")
 		b := activitiestest.NewMachine("b")
 		w := activitiestest.NewWorld(t, s, changed, replaced, a, b)
-		w.EditObject(cache.Machines, "changed", activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "100"))
-		batch := surplusBatch(s, changed, replaced, a, b)
+		w.EditObject(
+			cache.MachinesResource,
+			"changed",
+			activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "100"),
+		)
+		batch := newSurplusBatch(s, changed, replaced, a, b)
 		batch.Machines[1].UID = "uid-of-a-former-one"
 		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, batch)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.False(t, isBeingDeleted(w.Machine("changed")))
 		assert.False(t, isBeingDeleted(w.Machine("replaced")))
 		assert.True(t, isBeingDeleted(w.Machine("a")))
@@ -101,10 +105,10 @@ func TestDeleteMachines(t *testing.T) {
 		m := activitiestest.NewMachine("m")
 		w := activitiestest.NewWorld(t, s, m)
 		activitiestest.FailRequests(w.MachineClient, "delete", "machines", 1, apierrors.NewServiceUnavailable("away"), nil)
-		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err := activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
 		_, retryable := activitiestest.FailureTypeOf(t, err)
 		assert.True(t, retryable)
-		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, surplusBatch(s, m))
+		_, err = activitiestest.RunActivity[any](w, newActivities(w.Kube).DeleteMachines, newSurplusBatch(s, m))
 		require.NoError(t, err)
 		assert.True(t, isBeingDeleted(w.Machine("m")))
 	})
@@ -170,7 +174,7 @@ func TestReportSet(t *testing.T) {
 		status.FailedMachines[0].LastOperation.Description,
 	})
 	assert.Equal(t, "z", status.FailedMachines[1].Name)
-	assert.Equal(t, []string{"update machinesets/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"update machinesets/status"}, w.MutatingRequests())
 }
 
 func TestReportSetClearsOperationOfIdleSet(t *testing.T) {
@@ -184,7 +188,7 @@ func TestReportSetClearsOperationOfIdleSet(t *testing.T) {
 	)
 	w.ForgetRequests()
 	reportSet(w, set.Report{Input: activitiestest.NewSetInput(s)})
-	assert.Empty(t, w.WriteRequests())
+	assert.Empty(t, w.MutatingRequests())
 }
 
 func TestReportSetRejectsReplacedSet(t *testing.T) {
@@ -199,8 +203,8 @@ func TestReportSetRejectsReplacedSet(t *testing.T) {
 			},
 		},
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-	assert.Empty(t, w.WriteRequests())
+	activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
+	assert.Empty(t, w.MutatingRequests())
 }
 
 func TestReportSetReadsChangedSpec(t *testing.T) {
@@ -208,7 +212,7 @@ func TestReportSetReadsChangedSpec(t *testing.T) {
 	s := activitiestest.NewMachineSet("s", 2)
 	w := activitiestest.NewWorld(t, s)
 	w.HoldEvents()
-	w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
+	w.EditObject(cache.SetsResource, "s", map[string]any{"spec": map[string]any{"replicas": 5}})
 	_, err := activitiestest.RunActivity[string](
 		w,
 		newActivities(w.Kube).ReportSet,
@@ -238,7 +242,7 @@ func TestFinalizeSet(t *testing.T) {
 			t,
 			machineSetWithMachines(s, 1, activitiestest.WithDeletionTimestamp[*v1alpha1.Machine])...)
 		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("takes it off when none is left", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithDeletionTimestamp[*v1alpha1.MachineSet])
@@ -252,15 +256,15 @@ func TestFinalizeSet(t *testing.T) {
 		s.Finalizers = []string{activitiestest.BackupFinalizer}
 		w := activitiestest.NewWorld(t, s)
 		activitiestest.RunActivityTwice[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("leaves the decision to be made again when somebody was faster", func(t *testing.T) {
 		s := activitiestest.NewMachineSet("s", 2, activitiestest.WithoutFinalizers)
 		w := activitiestest.NewWorld(t, s)
 		w.HoldEvents()
-		w.EditObject(cache.Sets, "s", activitiestest.NewAnnotationPatch("note", "new"))
+		w.EditObject(cache.SetsResource, "s", activitiestest.NewAnnotationPatch("note", "new"))
 		_, err := activitiestest.RunActivity[string](w, newActivities(w.Kube).FinalizeSet, activitiestest.NewReadInput(s))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 	t.Run("knows when the set is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -269,7 +273,7 @@ func TestFinalizeSet(t *testing.T) {
 			newActivities(w.Kube).FinalizeSet,
 			activitiestest.NewReadInput(activitiestest.NewMachineSet("s", 2)),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 }
 
@@ -297,7 +301,7 @@ func TestSetStatusHasLimitedSize(t *testing.T) {
 	assert.Contains(t, ready.Message, "1300 machines whose last operation failed; failedMachines names 50")
 }
 
-func TestPreservedMachinesAreNoFailedMachines(t *testing.T) {
+func TestSetStatusDoesNotListPreservedMachinesAsFailed(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1)
 	w := activitiestest.NewWorld(

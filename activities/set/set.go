@@ -60,31 +60,31 @@ func (a *Activities) DecideSet(ctx context.Context, in Input) (Decision, error) 
 	if set == nil {
 		return Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
 	}
-	observed := observeset.ScaleFacts(set, related, in.Time(), rand.Uint64())
-	observed.LastFailure = in.Failure
+	observed := observeset.ScaleFacts(set, related, in.DecisionTime(), rand.Uint64())
+	observed.LastWriteFailure = in.Failure
 	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
-	d := NewDecision(set, plan)
+	d := NewCommonDecision(set, plan)
 	d.Prepare = !plan.Facts.Deleting && !plan.Facts.HasFinalizer
-	d.Report = d.Report || plan.Pending.NeedsNothing() && !d.Blocked.IsBlocked() && set.Status.CurrentOperation != nil
-	d.Seen.RaiseVersion(cache.Sets, set.ResourceVersion)
-	d.Seen.RaiseVersion(cache.Classes, related.ClassVersion)
+	d.Report = d.Report || plan.PendingWork.NeedsNothing() && !d.Blocked.IsBlocked() && set.Status.CurrentOperation != nil
+	d.Seen.RaiseVersion(cache.SetsResource, set.ResourceVersion)
+	d.Seen.RaiseVersion(cache.ClassesResource, related.ClassVersion)
 	for _, m := range slices.Concat(related.Members, related.Orphans) {
-		d.Seen.RaiseVersion(cache.Machines, m.ResourceVersion)
+		d.Seen.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 		if node := related.PreservationNode(m); node != nil {
-			d.Seen.RaiseVersion(cache.Nodes, node.ResourceVersion)
+			d.Seen.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 		}
 	}
 	return d, nil
 }
 
-// NewDecision returns the part of a decision that is the same for sets of MCM and of Cluster API.
-func NewDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
+// NewCommonDecision returns the part of a decision that is the same for sets of MCM and of Cluster API.
+func NewCommonDecision(set metav1.Object, plan observeset.ExplainedPlan) Decision {
 	return Decision{
-		Pending: plan.Pending,
+		Pending: plan.PendingWork,
 		Version: set.GetResourceVersion(),
 		Scale:   plan.Decision,
 		Free:    plan.Facts.Deleting && plan.Facts.HasFinalizer && plan.Decision.Done,
-		Report:  plan.NeedsReport || !plan.IsShownInStatus,
+		Report:  plan.NeedsStatusWrite || !plan.IsShownInStatus,
 		Blocked: plan.BlockedSummary,
 		Seen:    kube.MinVersions{},
 	}
@@ -129,7 +129,7 @@ type MachineBatch struct {
 func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (WriteResult, error) {
 	set, found := a.Kube.Cluster.MachineSet(in.Set.Key())
 	var unseen atomic.Bool
-	versions, err := kube.WriteInParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+	versions, err := kube.WriteInParallel(cache.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		version, err := a.deleteMachine(ctx, in.Set.Namespace, target)
 		if version == "" {
@@ -297,7 +297,7 @@ func (a *Activities) changeMachines(
 	reason, words string,
 ) (kube.MinVersions, error) {
 	set, found := a.Kube.Cluster.MachineSet(in.Set.Key())
-	return kube.WriteInParallel(cache.Machines, len(in.Machines), func(i int) (string, error) {
+	return kube.WriteInParallel(cache.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
 		ref := kube.Ref{Namespace: in.Set.Namespace, Name: target.Name, UID: target.UID}
 		version, changed, err := a.Kube.ChangeMachineAtVersion(ctx, ref, target.Version, change)
@@ -382,7 +382,7 @@ func applyReport(set *v1alpha1.MachineSet, related observeset.RelatedObjects, in
 		}
 	}
 	observed := observeset.ScaleFacts(set, related, stamp, 0)
-	observed.LastFailure = in.Failure
+	observed.LastWriteFailure = in.Failure
 	plan := observeset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
 	observeset.ApplyStatus(s, plan.Status, metav1.NewTime(stamp).Rfc3339Copy())
 	s.ObservedGeneration = set.Generation
@@ -390,7 +390,7 @@ func applyReport(set *v1alpha1.MachineSet, related observeset.RelatedObjects, in
 	s.Selector = kube.SelectorText(set.Spec.Selector)
 	observeset.ApplyBlockedCondition(s, plan.BlockedSummary)
 	s.CurrentOperation = kube.OperationOfStep(in.Step)
-	if plan.SettledAfterReport { // this report may have been the last pending work
+	if plan.SettledAfterStatusWrite { // this report may have been the last pending work
 		s.CurrentOperation = nil
 	}
 	s.CurrentOperation = kube.AddBlockersToOperation(s.CurrentOperation, plan.BlockedSummary)

@@ -58,7 +58,7 @@ func TestDecideSet(t *testing.T) {
 		)
 		assert.Len(t, d.Scale.Create, 2)
 		assert.Equal(t, "create 2 machines: 3 wanted, 1 there", d.Scale.Why)
-		assert.Equal(t, attention.NeedScale, d.Pending.Need)
+		assert.Equal(t, attention.NeedScaling, d.Pending.Need)
 		assert.Equal(t, "900", d.Version)
 		assert.True(t, d.Report)
 	})
@@ -134,7 +134,7 @@ func TestDecideSetWithStaleCache(t *testing.T) {
 	made, err := activitiestest.RunActivity[set.WriteResult](
 		w,
 		newActivities(w.Kube).CreateMachines,
-		set.Creation{Set: activitiestest.NewRef(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
+		set.MachineCreation{Set: activitiestest.NewRef(s), Version: "900", Names: []string{"s-a", "s-b", "s-c"}},
 	)
 	require.NoError(t, err)
 
@@ -144,7 +144,7 @@ func TestDecideSetWithStaleCache(t *testing.T) {
 			newActivities(w.Kube).DecideSet,
 			set.Input{ReadInput: kube.ReadInput{Ref: activitiestest.NewRef(s), Versions: made.Versions}},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeCacheBehind, true)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
 	})
 	t.Run("makes no machine a second time: with patience it reads live", func(t *testing.T) {
 		d, err := activitiestest.RunActivity[set.Decision](
@@ -162,8 +162,8 @@ func TestDecideSetWithStaleCache(t *testing.T) {
 			set.Input{ReadInput: activitiestest.NewLiveReadInput(s)},
 		)
 		require.NoError(t, err)
-		assert.Equal(t, made.Versions[cache.Machines], d.Seen[cache.Machines])
-		assert.Equal(t, w.MachineSet("s").ResourceVersion, d.Seen[cache.Sets])
+		assert.Equal(t, made.Versions[cache.MachinesResource], d.Seen[cache.MachinesResource])
+		assert.Equal(t, w.MachineSet("s").ResourceVersion, d.Seen[cache.SetsResource])
 	})
 }
 
@@ -203,7 +203,7 @@ func TestCreateMachines(t *testing.T) {
 	newest := max(m.ResourceVersion, w.Machine("s-a").ResourceVersion)
 	assert.Equal(
 		t,
-		set.WriteResult{Versions: kube.MinVersions{cache.Machines: newest}},
+		set.WriteResult{Versions: kube.MinVersions{cache.MachinesResource: newest}},
 		versions,
 		"the newest of what was made",
 	)
@@ -228,11 +228,11 @@ func TestCreateMachinesCreatesFiftyMachines(t *testing.T) {
 		activitiestest.NewMachineCreation(s, batch...),
 	)
 	assert.Len(t, w.Cluster.MachinesOfOwner("uid-s"), 50)
-	assert.Equal(t, "1050", versions.Versions[cache.Machines])
+	assert.Equal(t, "1050", versions.Versions[cache.MachinesResource])
 	assert.Len(t, w.TakeNewEvents(), 50)
 }
 
-func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
+func TestCreateMachinesStopsWhenTheSpecChanges(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 50)
 	for name, change := range map[string]map[string]any{
@@ -244,7 +244,7 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 			created := 0
 			w.MachineClient.PrependReactor("create", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 				if created++; created == 1 { // the first machine is created alone
-					w.EditObject(cache.Sets, "s", change)
+					w.EditObject(cache.SetsResource, "s", change)
 					w.AwaitCaches()
 				}
 				return false, nil, nil
@@ -265,7 +265,7 @@ func TestCreateMachinesEndsWhenTheSpecChanges(t *testing.T) {
 	}
 }
 
-func TestCreateMachinesAfterAFailure(t *testing.T) {
+func TestRetriedCreateMachinesCreatesNoMachineTwice(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 4)
 	w := activitiestest.NewWorld(t, s)
@@ -288,7 +288,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 		in.Set = activitiestest.NewFormerObjectRef(s)
 		w := activitiestest.NewWorld(t, s)
 		_, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).CreateMachines, in)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run("a decision about a set that is gone", func(t *testing.T) {
 		w := activitiestest.NewWorld(t)
@@ -297,17 +297,17 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateMachines,
 			activitiestest.NewMachineCreation(s, "s-a"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
 	})
 	t.Run("a decision that is out of date", func(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
-		w.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
+		w.EditObject(cache.SetsResource, "s", map[string]any{"spec": map[string]any{"replicas": 0}})
 		_, err := activitiestest.RunActivity[set.WriteResult](
 			w,
 			newActivities(w.Kube).CreateMachines,
 			activitiestest.NewMachineCreation(s, "s-a"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Nil(t, w.Machine("s-a"))
 	})
 	t.Run("the name of a stranger", func(t *testing.T) {
@@ -317,7 +317,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateMachines,
 			activitiestest.NewMachineCreation(s, "s-a"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Empty(t, w.Machine("s-a").OwnerReferences)
 	})
 	t.Run("a name that was taken and is free again: the set itself is not gone", func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestCreateMachinesRefusesOutdatedDecision(t *testing.T) {
 			newActivities(w.Kube).CreateMachines,
 			activitiestest.NewMachineCreation(s, "s-a"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 }
 
@@ -361,39 +361,39 @@ func TestCreateMachinesStopsAfterRefusedWrite(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "exceeded quota")
 	assert.Less(t, len(done.Failure.Message), 1100, "an answer that would not fit a history is cut")
-	assert.Len(t, w.WriteRequests(), 1, "what fails for one is not tried for all")
+	assert.Len(t, w.MutatingRequests(), 1, "what fails for one is not tried for all")
 	events := w.TakeNewEvents()
 	require.Len(t, events, 1, "people are told")
 	assert.Contains(t, events[0], "Warning FailedCreate Error creating: create machine s-a: ")
 	assert.Less(t, len(events[0]), 1100)
 }
 
-// slowClient is a client that creates machines slowly and stops if the context ends; the fakes ignore contexts.
-// slowClient rejects the machine s-bad once the creations of s-a and s-b are in progress.
-type slowClient struct {
+// slowClientset is a client that creates machines slowly and stops if the context ends; the fakes ignore contexts.
+// slowClientset rejects the machine s-bad once the creations of s-a and s-b are in progress.
+type slowClientset struct {
 	versioned.Interface
 	creationsInProgress *sync.WaitGroup
 }
 
-type slowGroupClient struct {
+type slowV1alpha1Client struct {
 	typed.MachineV1alpha1Interface
 	creationsInProgress *sync.WaitGroup
 }
 
-type slowMachines struct {
+type slowMachineClient struct {
 	typed.MachineInterface
 	creationsInProgress *sync.WaitGroup
 }
 
-func (c slowClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return slowGroupClient{c.Interface.MachineV1alpha1(), c.creationsInProgress}
+func (c slowClientset) MachineV1alpha1() typed.MachineV1alpha1Interface {
+	return slowV1alpha1Client{c.Interface.MachineV1alpha1(), c.creationsInProgress}
 }
 
-func (c slowGroupClient) Machines(namespace string) typed.MachineInterface {
-	return slowMachines{c.MachineV1alpha1Interface.Machines(namespace), c.creationsInProgress}
+func (c slowV1alpha1Client) Machines(namespace string) typed.MachineInterface {
+	return slowMachineClient{c.MachineV1alpha1Interface.Machines(namespace), c.creationsInProgress}
 }
 
-func (c slowMachines) Create(
+func (c slowMachineClient) Create(
 	ctx context.Context,
 	m *v1alpha1.Machine,
 	options metav1.CreateOptions,
@@ -420,7 +420,7 @@ func TestCreateMachinesWaitsForRunningCreations(t *testing.T) {
 		w := activitiestest.NewWorld(t, s)
 		var underWay sync.WaitGroup
 		underWay.Add(2)
-		cluster, err := cache.NewCluster(slowClient{w.MachineClient, &underWay}, w.TargetClient, nil)
+		cluster, err := cache.NewCluster(slowClientset{w.MachineClient, &underWay}, w.TargetClient, nil)
 		require.NoError(t, err)
 		w.Kube = &kube.Kube{Cluster: cluster, Recorder: w.Recorder}
 		_, err = activitiestest.RunActivity[set.WriteResult](
@@ -439,16 +439,16 @@ func TestCreateMachinesWaitsForRunningCreations(t *testing.T) {
 	})
 }
 
-// setOrphanFinalizer puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector
+// withOrphanFinalizer puts a set into the state after kubectl delete --cascade=orphan, before the garbage collector
 // removes the owner references.
-func setOrphanFinalizer(s *v1alpha1.MachineSet) {
+func withOrphanFinalizer(s *v1alpha1.MachineSet) {
 	activitiestest.WithDeletionTimestamp(s)
 	s.Finalizers = append(s.Finalizers, metav1.FinalizerOrphanDependents)
 }
 
 func TestCascadeOrphanKeepsTheMachines(t *testing.T) {
 	t.Parallel()
-	s := activitiestest.NewMachineSet("s", 2, setOrphanFinalizer)
+	s := activitiestest.NewMachineSet("s", 2, withOrphanFinalizer)
 	all := machineSetWithMachines(s, 3)
 	all[3].(*v1alpha1.Machine).Labels["app"] = "other"
 	w := activitiestest.NewWorld(t, append(all, activitiestest.NewMachine("stray"))...)

@@ -39,7 +39,7 @@ import (
 func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 1000)
-	l := newMachineSetLoop(t, s, activitiestest.NewClass())
+	l := newSimulatedSetWorkflow(t, s, activitiestest.NewClass())
 	t.Run("out to 1000", func(t *testing.T) {
 		l.failedCacheWaits = 2
 		l.runUntilIdle(t, func(all, _ int) { require.LessOrEqual(t, all, 1000) })
@@ -47,7 +47,7 @@ func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 		assert.Equal(t, []int{1000, 1000}, []int{all, live})
 	})
 	t.Run("in to 400", func(t *testing.T) {
-		l.EditObject(cache.Sets, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
+		l.EditObject(cache.SetsResource, "s", map[string]any{"spec": map[string]any{"replicas": 400}})
 		l.failedCacheWaits = 1
 		l.runUntilIdle(t, func(_, live int) { require.GreaterOrEqual(t, live, 400) })
 		_, live := l.countMachines()
@@ -56,24 +56,24 @@ func TestSetReachesThousandMachinesDespiteStaleCaches(t *testing.T) {
 	assert.Equal(t, int64(1000), l.client.creations.Load(), "none was made but those that were wanted: 600 were deleted")
 }
 
-// machineSetLoop does the same as the workflow of a set, with many failures.
-type machineSetLoop struct {
+// simulatedSetWorkflow does the same as the workflow of a set, with many failures.
+type simulatedSetWorkflow struct {
 	*activitiestest.World
 	client           *delayedEventsClient
 	random           *rand.Rand
 	ref              kube.Ref
-	versions         kube.MinVersions
+	minVersions      kube.MinVersions
 	readsLive        bool
 	failedCacheWaits int // number of reads that timed out while they waited for the caches
 	checkCounts      func(all, live int)
 }
 
-// newMachineSetLoop returns the loop of a set. The caches of its world get events of machines only when the test
+// newSimulatedSetWorkflow returns the loop of a set. The caches of its world get events of machines only when the test
 // releases the events.
-func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *machineSetLoop {
+func newSimulatedSetWorkflow(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.MachineClass) *simulatedSetWorkflow {
 	t.Helper()
 	w := activitiestest.NewWorld(t, s, c)
-	l := &machineSetLoop{
+	l := &simulatedSetWorkflow{
 		World:  w,
 		client: &delayedEventsClient{Clientset: w.MachineClient},
 		random: rand.New(rand.NewPCG(11, 6)),
@@ -83,10 +83,10 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	for range 7 { // one for each cache
-		<-w.Server.WatchStarts
+		<-w.APIServer.WatchStarts
 	}
 	w.Kube = &kube.Kube{Cluster: cluster, Recorder: &record.FakeRecorder{}}
-	for resource, name := range map[cache.Resource]string{cache.Sets: s.Name, cache.Classes: c.Name} {
+	for resource, name := range map[cache.Resource]string{cache.SetsResource: s.Name, cache.ClassesResource: c.Name} {
 		w.EditObject(
 			resource,
 			name,
@@ -98,14 +98,14 @@ func newMachineSetLoop(t *testing.T, s *v1alpha1.MachineSet, c *v1alpha1.Machine
 
 // runUntilIdle repeats runTurn until the set has nothing to do for several turns. After each activity, check is called
 // with the number of machines.
-func (l *machineSetLoop) runUntilIdle(t *testing.T, check func(all, live int)) {
+func (l *simulatedSetWorkflow) runUntilIdle(t *testing.T, check func(all, live int)) {
 	l.T, l.checkCounts = t, check
 	l.restartRun()
 	for idle := 0; idle < 5; idle++ {
 		if l.runTurn() {
 			idle = 0
 		}
-		if l.hasChanceOneIn(8) {
+		if l.randomBoolOneIn(8) {
 			l.restartRun()
 		}
 	}
@@ -113,20 +113,20 @@ func (l *machineSetLoop) runUntilIdle(t *testing.T, check func(all, live int)) {
 }
 
 // restartRun starts another run of the workflow, without any state.
-func (l *machineSetLoop) restartRun() { l.versions, l.readsLive = kube.MinVersions{}, true }
+func (l *simulatedSetWorkflow) restartRun() { l.minVersions, l.readsLive = kube.MinVersions{}, true }
 
-func (l *machineSetLoop) hasChanceOneIn(n int) bool { return l.random.IntN(n) == 0 }
+func (l *simulatedSetWorkflow) randomBoolOneIn(n int) bool { return l.random.IntN(n) == 0 }
 
 // runTurn makes one turn of the loop, and reports whether there was anything to do.
-func (l *machineSetLoop) runTurn() bool {
+func (l *simulatedSetWorkflow) runTurn() bool {
 	d, err := runActivity[set.Decision](l, newActivities(l.Kube).DecideSet, l.nextInput())
 	require.NoError(l.T, err)
 	l.readsLive = false
-	l.raiseVersions(d.Seen)
-	l.writeAsOtherClients()
+	l.raiseMinVersions(d.Seen)
+	l.simulateOtherClients()
 	acted, err := l.carryOutDecision(d)
 	var application *temporal.ApplicationError
-	if errors.As(err, &application) && application.Type() == kube.TypeConflict {
+	if errors.As(err, &application) && application.Type() == kube.FailureTypeConflict {
 		l.readsLive = true
 		return true
 	}
@@ -135,13 +135,13 @@ func (l *machineSetLoop) runTurn() bool {
 }
 
 // carryOutDecision carries out a decision, and then writes the status.
-func (l *machineSetLoop) carryOutDecision(d set.Decision) (acted bool, err error) {
+func (l *simulatedSetWorkflow) carryOutDecision(d set.Decision) (acted bool, err error) {
 	var done set.WriteResult
 	died := false
 	switch {
 	case len(d.Scale.Create) > 0:
 		half := l.random.IntN(len(d.Scale.Create))
-		in := func(n int) any { return set.Creation{Set: l.ref, Version: d.Version, Names: d.Scale.Create[:n]} }
+		in := func(n int) any { return set.MachineCreation{Set: l.ref, Version: d.Version, Names: d.Scale.Create[:n]} }
 		done, died, err = l.writeBatch(newActivities(l.Kube).CreateMachines, in(half), in(len(d.Scale.Create)))
 	case len(d.Scale.Delete) > 0:
 		half := l.random.IntN(len(d.Scale.Delete))
@@ -153,20 +153,20 @@ func (l *machineSetLoop) carryOutDecision(d set.Decision) (acted bool, err error
 		l.restartRun()
 		return true, nil
 	}
-	l.raiseVersions(done.Versions)
+	l.raiseMinVersions(done.Versions)
 	acted = len(d.Scale.Create)+len(d.Scale.Delete) > 0
 	if err != nil || !d.Report {
 		return acted, err
 	}
 	in := set.Report{Input: l.nextInput()}
 	version, err := runActivity[string](l, newActivities(l.Kube).ReportSet, in)
-	l.versions.RaiseVersion(cache.Sets, version)
+	l.minVersions.RaiseVersion(cache.SetsResource, version)
 	return true, err
 }
 
 // writeBatch carries out a batch once, twice or only half. A batch runs twice if the worker died or its answer was
 // lost, and half if the workflow run ends.
-func (l *machineSetLoop) writeBatch(activity, half, whole any) (done set.WriteResult, died bool, err error) {
+func (l *simulatedSetWorkflow) writeBatch(activity, half, whole any) (done set.WriteResult, died bool, err error) {
 	first := []any{nil, nil, nil, nil, nil, half, whole, half}
 	chance := l.random.IntN(len(first))
 	if first[chance] != nil {
@@ -181,21 +181,21 @@ func (l *machineSetLoop) writeBatch(activity, half, whole any) (done set.WriteRe
 	return done, false, err
 }
 
-func (l *machineSetLoop) nextInput() set.Input {
-	return set.Input{ReadInput: kube.ReadInput{Ref: l.ref, Versions: maps.Clone(l.versions), Live: l.readsLive}}
+func (l *simulatedSetWorkflow) nextInput() set.Input {
+	return set.Input{ReadInput: kube.ReadInput{Ref: l.ref, Versions: maps.Clone(l.minVersions), Live: l.readsLive}}
 }
 
-func (l *machineSetLoop) raiseVersions(versions kube.MinVersions) {
+func (l *simulatedSetWorkflow) raiseMinVersions(versions kube.MinVersions) {
 	for resource, version := range versions {
-		l.versions.RaiseVersion(resource, version)
+		l.minVersions.RaiseVersion(resource, version)
 	}
 }
 
 // runActivity runs an activity as a local activity, and then as a regular activity if the local activity times out.
 // While the activity waits for the caches, events arrive in bursts, unless the caches must get no events.
-func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err error) {
+func runActivity[T any](l *simulatedSetWorkflow, activity, in any) (answer T, err error) {
 	silent := l.failedCacheWaits > 0 && !l.readsLive &&
-		!l.Cluster.AwaitVersions(l.T.Context(), activitiestest.TestNamespace, l.versions, 0)
+		!l.Cluster.AwaitVersions(l.T.Context(), activitiestest.TestNamespace, l.minVersions, 0)
 	if silent {
 		l.failedCacheWaits--
 	}
@@ -217,7 +217,7 @@ func runActivity[T any](l *machineSetLoop, activity, in any) (answer T, err erro
 
 // releaseEventsSlowly releases events in bursts until the caches have the given versions, so that the caches stay as
 // stale as allowed.
-func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions kube.MinVersions) {
+func (l *simulatedSetWorkflow) releaseEventsSlowly(waiting context.Context, versions kube.MinVersions) {
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for waiting.Err() == nil {
@@ -228,25 +228,29 @@ func (l *machineSetLoop) releaseEventsSlowly(waiting context.Context, versions k
 	}
 }
 
-// writeAsOtherClients makes the writes of other clients, and then releases some events. One write lowers the priority
+// simulateOtherClients makes the writes of other clients, and then releases some events. One write lowers the priority
 // of a machine, so that the next decision would choose another machine. Machines that are being deleted disappear.
-func (l *machineSetLoop) writeAsOtherClients() {
+func (l *simulatedSetWorkflow) simulateOtherClients() {
 	buried := 0
 	for _, m := range l.listMachines() {
 		switch {
 		case m.DeletionTimestamp != nil:
-			if buried < 20 && l.hasChanceOneIn(2) {
+			if buried < 20 && l.randomBoolOneIn(2) {
 				buried++
-				l.EditObject(cache.Machines, m.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+				l.EditObject(cache.MachinesResource, m.Name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 			}
-		case l.hasChanceOneIn(500):
-			l.EditObject(cache.Machines, m.Name, activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "2"))
+		case l.randomBoolOneIn(500):
+			l.EditObject(
+				cache.MachinesResource,
+				m.Name,
+				activitiestest.NewAnnotationPatch(v1alpha1.AnnotationMachinePriority, "2"),
+			)
 		}
 	}
 	l.client.machineWatch.releaseEvents(l.random.IntN(30))
 }
 
-func (l *machineSetLoop) listMachines() []v1alpha1.Machine {
+func (l *simulatedSetWorkflow) listMachines() []v1alpha1.Machine {
 	gv := v1alpha1.SchemeGroupVersion
 	list, err := l.MachineClient.Tracker().
 		List(gv.WithResource("machines"), gv.WithKind("Machine"), activitiestest.TestNamespace)
@@ -255,7 +259,7 @@ func (l *machineSetLoop) listMachines() []v1alpha1.Machine {
 }
 
 // countMachines returns the number of machines, and the number of machines that are not being deleted.
-func (l *machineSetLoop) countMachines() (all, live int) {
+func (l *simulatedSetWorkflow) countMachines() (all, live int) {
 	for _, m := range l.listMachines() {
 		all++
 		if m.DeletionTimestamp == nil {
@@ -273,7 +277,7 @@ type delayedEventsClient struct {
 	machineWatch         delayedWatch
 }
 
-type delayedEventsGroupClient struct {
+type delayedEventsV1alpha1Client struct {
 	typed.MachineV1alpha1Interface
 	*delayedEventsClient
 }
@@ -284,10 +288,10 @@ type delayedEventsMachineClient struct {
 }
 
 func (l *delayedEventsClient) MachineV1alpha1() typed.MachineV1alpha1Interface {
-	return delayedEventsGroupClient{l.Clientset.MachineV1alpha1(), l}
+	return delayedEventsV1alpha1Client{l.Clientset.MachineV1alpha1(), l}
 }
 
-func (g delayedEventsGroupClient) Machines(namespace string) typed.MachineInterface {
+func (g delayedEventsV1alpha1Client) Machines(namespace string) typed.MachineInterface {
 	return delayedEventsMachineClient{g.MachineV1alpha1Interface.Machines(namespace), g.delayedEventsClient}
 }
 
@@ -315,7 +319,7 @@ func (m delayedEventsMachineClient) Watch(ctx context.Context, options metav1.Li
 }
 
 // RESTClient sends deletions, because the fakes do not return the deleted object.
-func (g delayedEventsGroupClient) RESTClient() rest.Interface {
+func (g delayedEventsV1alpha1Client) RESTClient() rest.Interface {
 	c, err := typed.NewForConfigAndClient(&rest.Config{QPS: -1}, &http.Client{Transport: g.delayedEventsClient})
 	if err != nil {
 		panic(err)

@@ -69,7 +69,7 @@ func TestAWriteThatTheAPIServerThrottlesIsRetried(t *testing.T) {
 
 // If an admission webhook is down, the API server answers with 500 until somebody repairs the webhook. The event and
 // the status report this failure.
-func TestAWebhookThatIsDownIsReported(t *testing.T) {
+func TestUnavailableWebhookIsReported(t *testing.T) {
 	t.Parallel()
 	s := activitiestest.NewMachineSet("s", 2)
 	later := activitiestest.Worker{AttemptDelay: 5 * time.Second}

@@ -68,10 +68,14 @@ func TestARefusedDeletionLeavesTheMachineUnchanged(t *testing.T) {
 		apierrors.NewForbidden(schema.GroupResource{Resource: "machines"}, "m", assert.AnError),
 		nil,
 	)
-	done, err := activitiestest.RunActivity[set.WriteResult](w, newActivities(w.Kube).DeleteMachines, newBatch(s, m))
+	done, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		newActivities(w.Kube).DeleteMachines,
+		newMachineBatch(s, m),
+	)
 	require.NoError(t, err)
 	assert.Contains(t, done.Failure.Message, "forbidden")
-	assert.Equal(t, []string{"delete " + string(cache.Machines)}, w.WriteRequests())
+	assert.Equal(t, []string{"delete " + string(cache.MachinesResource)}, w.MutatingRequests())
 	now := w.Machine("m")
 	assert.Nil(t, now.DeletionTimestamp)
 	assert.Equal(t, m.ResourceVersion, now.ResourceVersion)

@@ -23,13 +23,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: gen <folder of CRDs>")
 		os.Exit(2)
 	}
-	if err := finishCRDs(os.Args[1]); err != nil {
+	if err := editCRDFiles(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "gen:", err)
 		os.Exit(1)
 	}
 }
 
-func finishCRDs(dir string) error {
+func editCRDFiles(dir string) error {
 	for plural, edits := range editsByCRD() {
 		path := filepath.Join(dir, "machine.sapcloud.io_"+plural+".yaml")
 		before, err := os.ReadFile(path)

@@ -1,10 +1,10 @@
 package main
 
-// otherObjectMetaSchema returns the fields of ObjectMeta that controller-gen leaves out of an embedded ObjectMeta.
+// omittedObjectMetaSchema returns the fields of ObjectMeta that controller-gen leaves out of an embedded ObjectMeta.
 // Users' tools write these fields (mostly creationTimestamp: null), and Millwright ignores them. The ignored fields
 // need types as well. Without types, the API server would store an object whose creationTimestamp is not a time, and no
 // typed client could read a list with this object.
-func otherObjectMetaSchema() schema {
+func omittedObjectMetaSchema() schema {
 	return schema{
 		"generateName":               textSchema(),
 		"selfLink":                   textSchema(),

@@ -58,12 +58,12 @@ func selectorRules() schema {
 			"message": `selector is empty, which would select every machine of the namespace; ` +
 				`it must have at least one entry in matchLabels or matchExpressions`,
 		},
-		expressionRule(),
+		matchExpressionsRule(),
 	)
 }
 
-// expressionRule is a rule for any selector: its expressions must be valid.
-func expressionRule() schema {
+// matchExpressionsRule is a rule for any selector: its expressions must be valid.
+func matchExpressionsRule() schema {
 	const wrong = `!(e.operator in ['In', 'NotIn'] ? has(e.values) && size(e.values) > 0 : ` +
 		`e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || size(e.values) == 0))`
 	return schema{

@@ -135,16 +135,16 @@ const (
 	// MachineDeletionDrain: the node is cordoned and drained.
 	MachineDeletionDrain MachineDeletionStage = vocabulary.StageDrain
 	// MachineDeletionDetach: the deletion waits until the node's volumes are detached.
-	MachineDeletionDetach MachineDeletionStage = vocabulary.StageDetach
+	MachineDeletionDetach MachineDeletionStage = vocabulary.StageDetachVolumes
 	// MachineDeletionPreTerminateHooks: the deletion waits until the pre-terminate hook annotations are removed, before
 	// the instance is deleted.
 	MachineDeletionPreTerminateHooks MachineDeletionStage = vocabulary.StagePreTerminateHooks
 	// MachineDeletionInstance: the provider deletes the instance.
-	MachineDeletionInstance MachineDeletionStage = vocabulary.StageInstance
+	MachineDeletionInstance MachineDeletionStage = vocabulary.StageDeleteInstance
 	// MachineDeletionNode: the instance is gone; its Node object is deleted.
-	MachineDeletionNode MachineDeletionStage = vocabulary.StageNode
+	MachineDeletionNode MachineDeletionStage = vocabulary.StageDeleteNode
 	// MachineDeletionRelease: the finalizer is removed.
-	MachineDeletionRelease MachineDeletionStage = vocabulary.StageRelease
+	MachineDeletionRelease MachineDeletionStage = vocabulary.StageRemoveFinalizer
 )
 
 // MachineDrain is the progress of a drain.
@@ -188,7 +188,7 @@ type DrainPurpose string
 // Purposes of the drain of a node whose machine is not being deleted.
 const (
 	// DrainForUpdate: the node's software will be updated in place.
-	DrainForUpdate DrainPurpose = vocabulary.DrainForUpdate
+	DrainForUpdate DrainPurpose = vocabulary.DrainForInPlaceUpdate
 	// DrainForPreservation: the machine is Failed and preserved.
 	DrainForPreservation DrainPurpose = vocabulary.DrainForPreservation
 )

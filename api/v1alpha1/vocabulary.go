@@ -63,7 +63,7 @@ const (
 	ValueTrue = "True"
 	// ValueLowerTrue is the value of LabelScaleUpDisabled, of a Node's labels for in-place updates, and of both
 	// annotations for the cluster autoscaler.
-	ValueLowerTrue = vocabulary.ValueLowerTrue
+	ValueLowerTrue = vocabulary.ValueScaleDownDisabled
 	// ValueUpdateSuccessful is a value of LabelUpdateResult.
 	ValueUpdateSuccessful = vocabulary.ValueUpdateSuccessful
 	// ValueUpdateFailed is a value of LabelUpdateResult, on a Node only.
@@ -357,7 +357,7 @@ const (
 	// PriorityDefault is the priority of a machine without the annotation, or with a value that is not an integer.
 	PriorityDefault = vocabulary.PriorityDefault
 	// PriorityChosen is the priority of a machine that the cluster autoscaler has chosen.
-	PriorityChosen = vocabulary.PriorityChosen
+	PriorityChosen = vocabulary.PriorityChosenByAutoscaler
 )
 
 // Keys and effects of the taints on Node.

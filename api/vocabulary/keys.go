@@ -43,8 +43,8 @@ const (
 // the Secret.
 const AnnotationAllowedClassNamespaces = "machine.sapcloud.io/allowed-class-namespaces"
 
-// ValueLowerTrue is the value of both scale-down-disabled annotations.
-const ValueLowerTrue = "true"
+// ValueScaleDownDisabled is the value of both scale-down-disabled annotations.
+const ValueScaleDownDisabled = "true"
 
 // Values of AnnotationPreserve, on a Machine or its Node.
 const (
@@ -56,6 +56,6 @@ const (
 
 // Priorities of machines, as values of the annotation machinepriority.machine.sapcloud.io. Source: MCM.
 const (
-	PriorityDefault = 3 // priority of a machine without the annotation
-	PriorityChosen  = 1 // priority of a machine that the cluster autoscaler has chosen
+	PriorityDefault            = 3 // priority of a machine without the annotation
+	PriorityChosenByAutoscaler = 1 // priority of a machine that the cluster autoscaler has chosen
 )

@@ -37,17 +37,17 @@ const (
 const (
 	StagePreDrainHooks     = "PreDrainHooks"     // the deletion waits until the pre-drain hook annotations are removed
 	StageDrain             = "Drain"             // the node is drained
-	StageDetach            = "Detach"            // the deletion waits until the node's volumes are detached
+	StageDetachVolumes     = "Detach"            // the deletion waits until the node's volumes are detached
 	StagePreTerminateHooks = "PreTerminateHooks" // the deletion waits until the pre-terminate hook annotations are removed
-	StageInstance          = "Instance"          // the provider deletes the instance
-	StageNode              = "Node"              // the Node object is deleted
-	StageRelease           = "Release"           // the finalizer is removed
+	StageDeleteInstance    = "Instance"          // the provider deletes the instance
+	StageDeleteNode        = "Node"              // the Node object is deleted
+	StageRemoveFinalizer   = "Release"           // the finalizer is removed
 )
 
 // Purposes of a drain without a deletion of the machine, in status.drain.purpose.
 const (
-	DrainForUpdate       = "InPlaceUpdate" // an agent will update the node
-	DrainForPreservation = "Preservation"  // the machine has failed and is preserved
+	DrainForInPlaceUpdate = "InPlaceUpdate" // an agent will update the node
+	DrainForPreservation  = "Preservation"  // the machine has failed and is preserved
 )
 
 // Results of a drain, in status.deletion.drain.result and status.drain.result, and reasons of the condition Drained.

@@ -18,7 +18,7 @@ const (
 	ReasonStaleNode             = "StaleNode"             // the name of the node belongs to another instance
 	ReasonRecovered             = "Recovered"             // the node became healthy before the health timeout
 	ReasonReplacementGranted    = "ReplacementGranted"    // the deployment granted the replacement
-	ReasonRequestedByPerson     = "RequestedByPerson"     // a person granted the replacement
+	ReasonGrantedByPerson       = "RequestedByPerson"     // a person granted the replacement
 	ReasonDraining              = "Draining"              // pods are being evicted
 	ReasonBlocked               = "Blocked"               // something blocks evictions
 	ReasonForcing               = "Forcing"               // pods are deleted or killed
@@ -91,13 +91,13 @@ const (
 	ReasonInvalid                    = "Invalid"                    // the deployment is invalid and must be corrected
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the deployment returns to an earlier revision
 	// Degraded: the deployment was rolled back automatically
-	ReasonRolledBack            = "RolledBack"
-	ReasonPinned                = "Pinned"                // Degraded: a person pinned an earlier revision
-	ReasonPolicyInvalid         = "PolicyInvalid"         // the policy cannot apply to the deployment
-	ReasonScaling               = "Scaling"               // Reconciling: machines are missing outside of a rollout
-	ReasonNotAvailable          = "NotAvailable"          // too few machines are available
-	ReasonNotRollingOut         = "NotRollingOut"         // all machines match the template
-	ReasonWaitingForReplicasSet = "WaitingForReplicasSet" // the number of machines is not set yet
+	ReasonRolledBack     = "RolledBack"
+	ReasonPinned         = "Pinned"                // Degraded: a person pinned an earlier revision
+	ReasonPolicyInvalid  = "PolicyInvalid"         // the policy cannot apply to the deployment
+	ReasonScaling        = "Scaling"               // Reconciling: machines are missing outside of a rollout
+	ReasonNotAvailable   = "NotAvailable"          // too few machines are available
+	ReasonNotRollingOut  = "NotRollingOut"         // all machines match the template
+	ReasonReplicasNotSet = "WaitingForReplicasSet" // the number of machines is not set yet
 	// an object to which the template of a set refers does not exist
 	ReasonTemplateNotFound           = "TemplateNotFound"
 	ReasonPreflightCheckFailed       = "PreflightCheckFailed"       // the control plane is not ready for more machines
@@ -141,33 +141,33 @@ const (
 
 // Values of status.currentOperation.blockedBy that are not reasons of a condition.
 const (
-	BlockedApproval          = "Approval"          // an operator has to approve a step of the rollout
-	BlockedProviderCall      = "ProviderCall"      // a call of the provider has not ended for a long time
-	BlockedHold              = "Hold"              // an operator holds the deletion, the drain or the rollout
-	BlockedRefused           = "Refused"           // the API server refuses a write
-	BlockedNodeNotHealthy    = "NodeNotHealthy"    // the node is not healthy, or is gone
-	BlockedNodeRefused       = "NodeRefused"       // the API server refuses a write to the Node
-	BlockedNoWorker          = "NoWorker"          // no worker serves the provider; also a reason of the condition Served
-	BlockedOwnershipInDoubt  = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
-	BlockedPaused            = "Paused"            // an operator paused the object
-	BlockedScaleUp           = "ScaleUpBlocked"    // the set must not create machines now
-	BlockedRolloutStep       = "Step"              // a step of the rollout lasts for a while
-	BlockedTargetUnavailable = "TargetUnavailable" // the target cluster does not answer
+	BlockedByMissingApproval   = "Approval"          // an operator has to approve a step of the rollout
+	BlockedByProviderCall      = "ProviderCall"      // a call of the provider has not ended for a long time
+	BlockedByHold              = "Hold"              // an operator holds the deletion, the drain or the rollout
+	BlockedByRefusedWrite      = "Refused"           // the API server refuses a write
+	BlockedByUnhealthyNode     = "NodeNotHealthy"    // the node is not healthy, or is gone
+	BlockedByRefusedNodeWrite  = "NodeRefused"       // the API server refuses a write to the Node
+	BlockedByMissingWorker     = "NoWorker"          // no worker serves the provider; also a reason of the condition Served
+	BlockedByOwnershipDoubt    = "OwnershipInDoubt"  // it is not certain to which Machine the node belongs
+	BlockedByPause             = "Paused"            // an operator paused the object
+	BlockedByStoppedScaleUp    = "ScaleUpBlocked"    // the set must not create machines now
+	BlockedByRolloutStep       = "Step"              // a step of the rollout lasts for a while
+	BlockedByUnavailableTarget = "TargetUnavailable" // the target cluster does not answer
 )
 
 // Reasons why a Cluster API Machine waits, in the condition Blocked of its set. If a hook blocks the Machine, the
 // reason is the annotation key of the hook.
 const (
-	BlockedNotHandled             = "NotHandled"             // no controller of Cluster API has reconciled the machine
-	BlockedBootstrapNotReady      = "BootstrapNotReady"      // the machine's bootstrap data do not exist
-	BlockedInfrastructureNotReady = "InfrastructureNotReady" // the machine's instance does not exist
-	BlockedNodeNotJoined          = "NodeNotJoined"          // the machine's node has not joined
+	BlockedByUnhandledMachine       = "NotHandled"             // no controller of Cluster API has reconciled the machine
+	BlockedByBootstrapNotReady      = "BootstrapNotReady"      // the machine's bootstrap data do not exist
+	BlockedByInfrastructureNotReady = "InfrastructureNotReady" // the machine's instance does not exist
+	BlockedByNodeNotJoined          = "NodeNotJoined"          // the machine's node has not joined
 	// an extension has not finished the machine's in-place update
-	BlockedInPlaceUpdate            = "InPlaceUpdate"
-	BlockedNodeDrain                = "NodeDrain"                // Cluster API drains the machine's node
-	BlockedVolumeDetach             = "VolumeDetach"             // volumes are attached to the machine's node
-	BlockedInfrastructureNotDeleted = "InfrastructureNotDeleted" // the machine's instance is not deleted yet
-	BlockedBootstrapNotDeleted      = "BootstrapNotDeleted"      // the bootstrap configuration is not deleted yet
-	BlockedNodeNotDeleted           = "NodeNotDeleted"           // the machine's Node object is not deleted yet
-	BlockedMachineNotDeleted        = "MachineNotDeleted"        // the deletion does not end, for an unknown reason
+	BlockedByInPlaceUpdate            = "InPlaceUpdate"
+	BlockedByNodeDrain                = "NodeDrain"                // Cluster API drains the machine's node
+	BlockedByVolumeDetach             = "VolumeDetach"             // volumes are attached to the machine's node
+	BlockedByInfrastructureNotDeleted = "InfrastructureNotDeleted" // the machine's instance is not deleted yet
+	BlockedByBootstrapNotDeleted      = "BootstrapNotDeleted"      // the bootstrap configuration is not deleted yet
+	BlockedByNodeNotDeleted           = "NodeNotDeleted"           // the machine's Node object is not deleted yet
+	BlockedByMachineNotDeleted        = "MachineNotDeleted"        // the deletion does not end, for an unknown reason
 )

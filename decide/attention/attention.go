@@ -17,28 +17,29 @@ type Need string
 
 // The needs of an object. Nothing means that the object has no pending work.
 const (
-	NeedNothing  Need = ""
-	NeedInstance Need = "Instance" // a machine has no instance, or no initialised instance
-	NeedNodeName Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
-	NeedNode     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
-	NeedHealth   Need = "Health"   // a machine's status does not match the state of the machine's node
+	NeedNothing      Need = ""
+	NeedInstance     Need = "Instance" // a machine has no instance, or no initialised instance
+	NeedNodeName     Need = "Name"     // a machine's node was found, and the node's name is not recorded yet
+	NeedNodeJoin     Need = "Node"     // a machine's instance exists, and the machine's node has not joined yet
+	NeedStatusUpdate Need = "Health"   // a machine's status does not match the state of the machine's node
 	// a machine's node is unhealthy, and the machine waits for the recovery or the health timeout
 	NeedRecovery Need = "Recovery"
-	NeedSync     Need = "Sync" // a node differs from the node template of its machine
+	NeedNodeSync Need = "Sync" // a node differs from the node template of its machine
 	// the decision about the machine's preservation is not written to the machine or its node yet
 	NeedPreservation    Need = "Preserve"
 	NeedPreservationEnd Need = "Kept"     // a machine is preserved until a recorded time
 	NeedInPlaceUpdate   Need = "InPlace"  // a machine's node is being updated in place, and Millwright must do the next step
 	NeedDrain           Need = "Drain"    // a machine's node has to be drained although the machine is not being deleted
 	NeedDeletion        Need = "Deletion" // the object is being deleted
-	NeedScale           Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
+	NeedScaling         Need = "Scale"    // the machines, the sets or the status of a set or deployment do not match its spec
 	NeedRollout         Need = "Rollout"  // a deployment replaces machines of other templates, and waits for its sets
 	NeedReplacement     Need = "Replace"  // a deployment has machines that are due for replacement or are being replaced
 )
 
 // IsDoneInOneStep reports whether the workflow needs only one short step for this need of a machine.
 func (n Need) IsDoneInOneStep() bool {
-	return n == NeedHealth || n == NeedNodeName || n == NeedSync || n == NeedPreservation || n == NeedInPlaceUpdate
+	return n == NeedStatusUpdate || n == NeedNodeName || n == NeedNodeSync || n == NeedPreservation ||
+		n == NeedInPlaceUpdate
 }
 
 // Decision is the need of an object. Decision.Why is one sentence about the need.
@@ -51,10 +52,10 @@ type Decision struct {
 // WaitText returns what the object waits for, as status and pages show it.
 func (d Decision) WaitText() string { return cmp.Or(d.Waits, d.Why) }
 
-// HigherPriorityDecision returns a Decision with a need that takes precedence over d, such as a status that must be
+// PrecedingDecisionIf returns a Decision with a need that takes precedence over d, such as a status that must be
 // written. The WaitText of the result is the WaitText of d, because the written status shows d. If holds is false,
-// HigherPriorityDecision returns the zero Decision.
-func (d Decision) HigherPriorityDecision(holds bool, need Need, format string, values ...any) Decision {
+// PrecedingDecisionIf returns the zero Decision.
+func (d Decision) PrecedingDecisionIf(holds bool, need Need, format string, values ...any) Decision {
 	first := DecisionIf(holds, need, format, values...)
 	if holds {
 		first.Waits = d.WaitText()
@@ -77,8 +78,8 @@ func (d Decision) NeedsNothing() bool { return d.Need == NeedNothing }
 // or remains on a Secret that no class needs.
 const NeedFinalizers Need = "Finalizers"
 
-// NeedServing is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
-const NeedServing Need = "Serve"
+// NeedServingReport is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
+const NeedServingReport Need = "Serve"
 
 // ClassFacts holds the facts about a MachineClass and the Secrets of its namespace.
 type ClassFacts struct {
@@ -123,9 +124,13 @@ func DecideClass(f ClassFacts) Decision {
 			phrase.CountText(f.MachineCount, "machine"),
 			phrase.SingularOrPlural(f.MachineCount, "refers", "refer"),
 		),
-		DecisionIf(f.ServingKnown && f.Unserved && !f.ReportedUnserved, NeedServing, "no worker serves its provider"),
-		DecisionIf(f.ServingKnown && !f.Unserved && f.ReportedUnserved, NeedServing, "a worker serves its provider again"),
-		DecisionIf(f.ServingKnown && !f.Unserved && !f.ServingReported, NeedServing, "a worker serves its provider"),
+		DecisionIf(f.ServingKnown && f.Unserved && !f.ReportedUnserved, NeedServingReport, "no worker serves its provider"),
+		DecisionIf(
+			f.ServingKnown && !f.Unserved && f.ReportedUnserved,
+			NeedServingReport,
+			"a worker serves its provider again",
+		),
+		DecisionIf(f.ServingKnown && !f.Unserved && !f.ServingReported, NeedServingReport, "a worker serves its provider"),
 		Decision{Why: "its finalizers are in place"},
 	)
 }

@@ -66,8 +66,8 @@ func withReplacementDue(f *attention.MachineFacts)     { f.Due = true }
 func withReplacementGrant(f *attention.MachineFacts)   { f.Granted = true }
 func withoutNodeName(f *attention.MachineFacts)        { f.NodeName, f.NodeExists = "", false }
 func withFoundNode(f *attention.MachineFacts)          { f.NodeFound = "ip-10-0-0-1" }
-func afterDrain(f *attention.MachineFacts)             { f.Emptied = true }
-func needingGrant(f *attention.MachineFacts)           { f.Alone = false }
+func withEndedDrain(f *attention.MachineFacts)         { f.Emptied = true }
+func withRequiredGrant(f *attention.MachineFacts)      { f.Alone = false }
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
@@ -97,7 +97,7 @@ func asFormerlyPreservedMachine(f *attention.MachineFacts) {
 	f.Preservation = preserve.Facts{NodeExists: true, Expiry: noon, Condition: &preserve.Condition{True: true}}
 }
 
-func TestNeedOfAMachine(t *testing.T) {
+func TestPlanMachine(t *testing.T) {
 	result := func(r string) func(*attention.MachineFacts) {
 		return func(f *attention.MachineFacts) { f.UpdateResult = r }
 	}
@@ -119,61 +119,61 @@ func TestNeedOfAMachine(t *testing.T) {
 		{"no instance, whatever the phase", runningMachine(withoutInstance), attention.NeedInstance, "has no initialised instance yet"},
 		{"instance recorded, not initialised", runningMachine(withPhase("")), attention.NeedInstance, "has no initialised instance yet"},
 		{"creation keeps failing", runningMachine(withPhase("CrashLoopBackOff")), attention.NeedInstance, "has no initialised instance yet"},
-		{"node not registered", runningMachine(withPhase("Pending"), withoutNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
-		{"node not ready", runningMachine(withPhase("Pending"), withUnhealthyNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"node has joined", runningMachine(withPhase("Pending")), attention.NeedHealth, "node m-1 has joined"},
-		{"the name of the node is not known", runningMachine(withPhase("Pending"), withoutNodeName), attention.NeedNode, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
+		{"node not registered", runningMachine(withPhase("Pending"), withoutNode), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
+		{"node not ready", runningMachine(withPhase("Pending"), withUnhealthyNode), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"node has joined", runningMachine(withPhase("Pending")), attention.NeedStatusUpdate, "node m-1 has joined"},
+		{"the name of the node is not known", runningMachine(withPhase("Pending"), withoutNodeName), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; no node has its provider ID yet"},
 		{"a node has its provider ID", runningMachine(withPhase("Pending"), withoutNodeName, withFoundNode), attention.NeedNodeName, "node ip-10-0-0-1 has the provider ID of its instance"},
 		{"without a target it needs none", runningMachine(withPhase("Available"), withoutTargetCluster, withoutNodeName, withFoundNode), attention.NeedNothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"node goes before it has joined", runningMachine(withPhase("Pending"), withDeletingNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
-		{"critical components are not ready: it has not joined", runningMachine(withPhase("Pending"), withoutReadyComponents), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
-		{"an unhealthy node does not wait for them", runningMachine(withPhase("Unknown"), withoutReadyComponents), attention.NeedHealth, "node m-1 is healthy again"},
+		{"node goes before it has joined", runningMachine(withPhase("Pending"), withDeletingNode), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; node m-1 is being deleted"},
+		{"critical components are not ready: it has not joined", runningMachine(withPhase("Pending"), withoutReadyComponents), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; node m-1: its critical components are not ready"},
+		{"an unhealthy node does not wait for them", runningMachine(withPhase("Unknown"), withoutReadyComponents), attention.NeedStatusUpdate, "node m-1 is healthy again"},
 		{"nor does a node that is well", runningMachine(withoutReadyComponents), attention.NeedNothing, "running"},
-		{"node got sick", runningMachine(withUnhealthyNode), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
-		{"node went missing", runningMachine(withoutNode), attention.NeedHealth, "node m-1 is not registered"},
-		{"node is being deleted", runningMachine(withDeletingNode), attention.NeedHealth, "node m-1 is being deleted"},
+		{"node got sick", runningMachine(withUnhealthyNode), attention.NeedStatusUpdate, "node m-1: Ready is False (KubeletNotReady)"},
+		{"node went missing", runningMachine(withoutNode), attention.NeedStatusUpdate, "node m-1 is not registered"},
+		{"node is being deleted", runningMachine(withDeletingNode), attention.NeedStatusUpdate, "node m-1 is being deleted"},
 		{"still sick", runningMachine(withPhase("Unknown"), withUnhealthyNode), attention.NeedRecovery, "node m-1: Ready is False (KubeletNotReady)"},
 		{"still missing", runningMachine(withPhase("Unknown"), withoutNode), attention.NeedRecovery, "node m-1 is not registered"},
 		{"its node still goes", runningMachine(withPhase("Unknown"), withDeletingNode), attention.NeedRecovery, "node m-1 is being deleted"},
-		{"well again", runningMachine(withPhase("Unknown")), attention.NeedHealth, "node m-1 is healthy again"},
-		{"well again when it was due", runningMachine(withPhase("Unknown"), withReplacementDue), attention.NeedHealth, "node m-1 is healthy again"},
-		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue), attention.NeedHealth, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
-		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant), attention.NeedRecovery, "node m-1: Ready is False (KubeletNotReady)"},
-		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, needingGrant, withReplacementGrant), attention.NeedHealth, "its replacement was granted"},
-		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.NeedHealth, "its replacement was granted"},
-		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.NeedHealth, "its replacement was granted"},
-		{"conditions to copy", runningMachine(withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; running"},
-		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
-		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withOutdatedConditions), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
+		{"well again", runningMachine(withPhase("Unknown")), attention.NeedStatusUpdate, "node m-1 is healthy again"},
+		{"well again when it was due", runningMachine(withPhase("Unknown"), withReplacementDue), attention.NeedStatusUpdate, "node m-1 is healthy again"},
+		{"a lone machine is due", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue), attention.NeedStatusUpdate, "to be replaced: node m-1: Ready is False (KubeletNotReady)"},
+		{"below a deployment it waits", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, withRequiredGrant), attention.NeedRecovery, "node m-1: Ready is False (KubeletNotReady)"},
+		{"until it is granted", runningMachine(withPhase("Unknown"), withUnhealthyNode, withReplacementDue, withRequiredGrant, withReplacementGrant), attention.NeedStatusUpdate, "its replacement was granted"},
+		{"marked by a person, although all is well", runningMachine(withReplacementGrant), attention.NeedStatusUpdate, "its replacement was granted"},
+		{"marked by a person before it has an instance", runningMachine(withReplacementGrant, withoutInstance, withPhase("")), attention.NeedStatusUpdate, "its replacement was granted"},
+		{"conditions to copy", runningMachine(withOutdatedConditions), attention.NeedStatusUpdate, "conditions of the node are not copied yet; running"},
+		{"conditions to copy of a sick node", runningMachine(withPhase("Unknown"), withUnhealthyNode, withOutdatedConditions), attention.NeedStatusUpdate, "conditions of the node are not copied yet; node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions to copy before it has joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withOutdatedConditions), attention.NeedStatusUpdate, "conditions of the node are not copied yet; instance virtual:///eu/i-1 exists; node m-1: Ready is False (KubeletNotReady)"},
+		{"with a change of phase they are copied anyway", runningMachine(withUnhealthyNode, withOutdatedConditions), attention.NeedStatusUpdate, "node m-1: Ready is False (KubeletNotReady)"},
 		{"without a node there is nothing to copy or to sync", runningMachine(withPhase("Unknown"), withoutNode, withOutdatedConditions, withUnsyncedNode), attention.NeedRecovery, "node m-1 is not registered"},
-		{"node lacks something", runningMachine(withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
-		{"node lacks something and has not joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
-		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.NeedSync, "node lacks our finalizer"},
-		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.NeedHealth, "node m-1: Ready is False (KubeletNotReady)"},
-		{"conditions come before what a node lacks", runningMachine(withOutdatedConditions, withUnsyncedNode), attention.NeedHealth, "conditions of the node are not copied yet; running"},
-		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.NeedHealth, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"node lacks something", runningMachine(withUnsyncedNode), attention.NeedNodeSync, "node lacks our finalizer"},
+		{"node lacks something and has not joined", runningMachine(withPhase("Pending"), withUnhealthyNode, withUnsyncedNode), attention.NeedNodeSync, "node lacks our finalizer"},
+		{"node lacks something and is sick", runningMachine(withPhase("Unknown"), withUnhealthyNode, withUnsyncedNode), attention.NeedNodeSync, "node lacks our finalizer"},
+		{"health comes before what a node lacks", runningMachine(withUnhealthyNode, withUnsyncedNode), attention.NeedStatusUpdate, "node m-1: Ready is False (KubeletNotReady)"},
+		{"conditions come before what a node lacks", runningMachine(withOutdatedConditions, withUnsyncedNode), attention.NeedStatusUpdate, "conditions of the node are not copied yet; running"},
+		{"no target", runningMachine(withPhase("Pending"), withoutTargetCluster), attention.NeedStatusUpdate, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"no target, and known to be available", runningMachine(withPhase("Available"), withoutTargetCluster), attention.NeedNothing, "instance virtual:///eu/i-1 exists; there is no target cluster"},
 		{"no target, and no instance yet", runningMachine(withPhase(""), withoutTargetCluster, withoutInstance), attention.NeedInstance, "has no initialised instance yet"},
-		{"no target any more", runningMachine(withoutTargetCluster), attention.NeedHealth, "instance virtual:///eu/i-1 exists; there is no target cluster"},
-		{"a target came", runningMachine(withPhase("Available"), withoutNode), attention.NeedNode, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
-		{"a target came, and the node has joined", runningMachine(withPhase("Available")), attention.NeedHealth, "node m-1 has joined"},
+		{"no target any more", runningMachine(withoutTargetCluster), attention.NeedStatusUpdate, "instance virtual:///eu/i-1 exists; there is no target cluster"},
+		{"a target came", runningMachine(withPhase("Available"), withoutNode), attention.NeedNodeJoin, "instance virtual:///eu/i-1 exists; node m-1 has not joined yet"},
+		{"a target came, and the node has joined", runningMachine(withPhase("Available")), attention.NeedStatusUpdate, "node m-1 has joined"},
 		{"failed: its set's business", runningMachine(withPhase("Failed"), withoutNode), attention.NeedNothing, "failed: to be replaced"},
 		{"a phase of another controller", runningMachine(withPhase("Dreaming"), withUnhealthyNode), attention.NeedNothing, "phase Dreaming"},
 		{"its agent updates it", runningMachine(withPhase("InPlaceUpdating"), withUnhealthyNode), attention.NeedRecovery, "in-place update: node m-1: Ready is False (KubeletNotReady)"},
-		{"its agent is done", runningMachine(withPhase("InPlaceUpdating"), result("successful")), attention.NeedHealth, "the in-place update has ended: successful"},
+		{"its agent is done", runningMachine(withPhase("InPlaceUpdating"), result("successful")), attention.NeedStatusUpdate, "the in-place update has ended: successful"},
 		{"it failed, and may be mended", runningMachine(withPhase("InPlaceUpdateFailed"), result("failed")), attention.NeedRecovery, "in-place update: node m-1 is healthy"},
-		{"updated", runningMachine(withPhase("InPlaceUpdateSuccessful")), attention.NeedHealth, "updated in place; node m-1 is healthy"},
+		{"updated", runningMachine(withPhase("InPlaceUpdateSuccessful")), attention.NeedStatusUpdate, "updated in place; node m-1 is healthy"},
 		{"it is our turn in an update", runningMachine(withPhase("InPlaceUpdating"), our("DrainSuccessful")), attention.NeedInPlaceUpdate, "in-place update: Ready"},
 		{"its node has to be empty", runningMachine(our("SelectedForUpdate")), attention.NeedDrain, "in-place update: the node has to be empty; running"},
 		{"to be preserved", runningMachine(asFormerlyPreservedMachine), attention.NeedPreservation, why},
 		{"preserved", runningMachine(asPreservedMachine), attention.NeedPreservationEnd, "preserved; running"},
 		{"failed, and to be preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine, asFormerlyPreservedMachine), attention.NeedPreservation, why},
 		{"failed, and preserved", runningMachine(withPhase("Failed"), withUnhealthyNode, asPreservedMachine), attention.NeedPreservationEnd, "failed, and preserved"},
-		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.NeedHealth, "node m-1 is healthy again"},
+		{"failed, preserved and well again", runningMachine(withPhase("Failed"), asPreservedMachine), attention.NeedStatusUpdate, "node m-1 is healthy again"},
 		{"to be deleted", runningMachine(withDeletion), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted, and a node has its provider ID: it has to be drained", runningMachine(withDeletion, withoutNodeName, withFoundNode), attention.NeedNodeName, "node ip-10-0-0-1 has the provider ID of its instance"},
-		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, afterDrain), attention.NeedDeletion, "deletion was asked for"},
+		{"to be deleted, and nothing is left to drain", runningMachine(withDeletion, withoutNodeName, withFoundNode, withEndedDrain), attention.NeedDeletion, "deletion was asked for"},
 		{"to be deleted when it has failed", runningMachine(withDeletion, withPhase("Failed")), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted when its replacement was granted", runningMachine(withDeletion, withReplacementGrant), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
 		{"to be deleted while it is created", runningMachine(withDeletion, withoutInstance, withPhase("")), attention.NeedDeletion, "deletion was asked for; node m-1 is healthy"},
@@ -189,8 +189,8 @@ func TestNeedOfAMachine(t *testing.T) {
 	}
 }
 
-// forAllEdits calls check with every combination of edits of a machine in this phase.
-func forAllEdits(p string, check func(attention.MachineFacts)) {
+// forAllEditCombinations calls check with every combination of edits of a machine in this phase.
+func forAllEditCombinations(p string, check func(attention.MachineFacts)) {
 	edits := []factsEdit{
 		withUnhealthyNode,
 		withoutNode,
@@ -203,7 +203,7 @@ func forAllEdits(p string, check func(attention.MachineFacts)) {
 		withUnsyncedNode,
 		withReplacementDue,
 		withReplacementGrant,
-		needingGrant,
+		withRequiredGrant,
 	}
 	for bits := range 1 << len(edits) {
 		f := runningMachine(withPhase(p))
@@ -217,7 +217,7 @@ func forAllEdits(p string, check func(attention.MachineFacts)) {
 }
 
 func TestFailedMachineNeedsNothing(t *testing.T) {
-	forAllEdits("Failed", func(f attention.MachineFacts) {
+	forAllEditCombinations("Failed", func(f attention.MachineFacts) {
 		require.Equal(
 			t,
 			attention.Decision{Need: attention.NeedNothing, Why: "failed: to be replaced"},
@@ -228,9 +228,9 @@ func TestFailedMachineNeedsNothing(t *testing.T) {
 	})
 }
 
-func TestOnlyACompleteMachineNeedsNothing(t *testing.T) {
+func TestOnlyASettledMachineNeedsNothing(t *testing.T) {
 	for _, p := range []string{"", "CrashLoopBackOff", "Pending", "Available", "Running", "Unknown"} {
-		forAllEdits(p, func(f attention.MachineFacts) {
+		forAllEditCombinations(p, func(f attention.MachineFacts) {
 			joined := p == "Running" && f.NodeExists && f.Conditions[0].Status == "True" && !f.NodeDeleting && !f.Uncopied &&
 				f.Carries.Finalizer &&
 				!f.NoTargetCluster
@@ -248,5 +248,5 @@ func TestARunningMachineOfATargetThatIsNotConnectedNeedsNothing(t *testing.T) {
 	d := attention.PlanMachine(runningMachine(withoutNode, down))
 	assert.Equal(t, attention.NeedNothing, d.Need)
 	assert.Equal(t, "the target cluster of namespace shop is not connected", d.Why)
-	assert.Equal(t, attention.NeedHealth, attention.PlanMachine(runningMachine(withoutNode)).Need)
+	assert.Equal(t, attention.NeedStatusUpdate, attention.PlanMachine(runningMachine(withoutNode)).Need)
 }

@@ -8,7 +8,7 @@ import (
 	"millwright/decide/attention"
 )
 
-func TestNeedOfAClass(t *testing.T) {
+func TestDecideClass(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts attention.ClassFacts
@@ -24,11 +24,11 @@ func TestNeedOfAClass(t *testing.T) {
 		{"to go, with machines and without its Secret's finalizer", attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 5, UnguardedSecretCount: 1}, attention.NeedFinalizers, "1 Secret to guard"},
 		{"to go, with machines, and a Secret is needed no more", attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 5, UnusedSecretCount: 1}, attention.NeedFinalizers, "1 Secret to release: no class needs it"},
 		{"to go, and nothing refers to it", attention.ClassFacts{Deleting: true, HasFinalizer: true, UnusedSecretCount: 1}, attention.NeedDeletion, "deletion was asked for; no machine refers to it"},
-		{"served, and no status says so", attention.ClassFacts{HasFinalizer: true, ServingKnown: true}, attention.NeedServing, "a worker serves its provider"},
+		{"served, and no status says so", attention.ClassFacts{HasFinalizer: true, ServingKnown: true}, attention.NeedServingReport, "a worker serves its provider"},
 		{"served, as the status says", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, ServingReported: true}, attention.NeedNothing, "its finalizers are in place"},
-		{"served again", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, ServingReported: true, ReportedUnserved: true}, attention.NeedServing, "a worker serves its provider again"},
-		{"not served, and no status says so", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, Unserved: true}, attention.NeedServing, "no worker serves its provider"},
-		{"served no more", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, Unserved: true, ServingReported: true}, attention.NeedServing, "no worker serves its provider"},
+		{"served again", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, ServingReported: true, ReportedUnserved: true}, attention.NeedServingReport, "a worker serves its provider again"},
+		{"not served, and no status says so", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, Unserved: true}, attention.NeedServingReport, "no worker serves its provider"},
+		{"served no more", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, Unserved: true, ServingReported: true}, attention.NeedServingReport, "no worker serves its provider"},
 		{"not served, as the status says", attention.ClassFacts{HasFinalizer: true, ServingKnown: true, Unserved: true, ServingReported: true, ReportedUnserved: true}, attention.NeedNothing, "its finalizers are in place"},
 		{"not known whether it is served", attention.ClassFacts{HasFinalizer: true}, attention.NeedNothing, "its finalizers are in place"},
 		{"released", attention.ClassFacts{Deleting: true, UnusedSecretCount: 1}, attention.NeedNothing, "released: the API server removes it"},

@@ -73,16 +73,16 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	m.Instance = f.ProviderID != ""
 	m.Alone = f.Alone || m.isPreserved() // a preserved machine is not replaced, and needs no grant
 	if f.NodeExists {
-		m.Healthy, m.nodeReason = health.DecideNodeHealth(f.Conditions, f.Bad)
+		m.Healthy, m.unhealthyNodeReason = health.DecideNodeHealth(f.Conditions, f.Bad)
 		m.BadSince = health.BadConditionStart(f.Conditions, f.Bad)
-		m.syncReason = nodesync.Decide(f.Wanted, f.Carries).Sentence()
+		m.unsyncedNodeReason = nodesync.Decide(f.Wanted, f.Carries).Sentence()
 	}
 	inDoubt := f.Owner.HasOwnerKind(ownership.OwnerInDoubt)
 	if inDoubt {
-		m.syncReason = f.Owner.Why
+		m.unsyncedNodeReason = f.Owner.Why
 	}
 	preservation := preserve.Decide(f.Preservation)
-	m.preserveReason = preservation.Why
+	m.missingPreservationChanges = preservation.Why
 	var p MachinePlan
 	if f.NodeExists && !f.Deleting && !inDoubt {
 		p.InPlace = inplace.Decide(f.Update, f.Phase)
@@ -91,12 +91,12 @@ func PlanMachine(f MachineFacts) MachinePlan {
 	m.drainPurposeName, m.updateStep = p.Drain.For, p.InPlace.Step
 	p.InDoubt, p.Ask = inDoubt, inDoubt && f.Owner.Ask
 	p.Decision = m.decideNeed()
-	if p.Need == NeedSync {
-		m.syncReason = ""
+	if p.Need == NeedNodeSync {
+		m.unsyncedNodeReason = ""
 		p.Otherwise = m.decideNeed().Need
 	}
 	if p.Need != NeedNothing && !f.Deleting && !f.Now.IsZero() && (p.Need != NeedInstance || !f.Stuck) {
-		m.addHealth(&p)
+		m.addHealthVerdict(&p)
 	}
 	return p
 }
@@ -105,11 +105,11 @@ func PlanMachine(f MachineFacts) MachinePlan {
 type plannedMachine struct {
 	MachineFacts
 
-	nodeReason       string // why the node is not healthy
-	syncReason       string // why the Node is not in sync; empty: the Node is in sync
-	preserveReason   string // missing changes of the preservation; empty: none
-	updateStep       inplace.Step
-	drainPurposeName string
+	unhealthyNodeReason        string // why the node is not healthy
+	unsyncedNodeReason         string // why the Node is not in sync; empty: the Node is in sync
+	missingPreservationChanges string // missing changes of the preservation; empty: none
+	updateStep                 inplace.Step
+	drainPurposeName           string
 }
 
 // drainPurpose returns why the node of a machine that is not being deleted is drained. The node of a preserved
@@ -117,7 +117,7 @@ type plannedMachine struct {
 func (m plannedMachine) drainPurpose(update inplace.Decision, preservation preserve.Decision) DrainPurpose {
 	switch kept := m.Preservation; {
 	case update.Step == inplace.StepDrain:
-		return DrainPurpose{For: vocabulary.DrainForUpdate, Occasion: m.Update.Since}
+		return DrainPurpose{For: vocabulary.DrainForInPlaceUpdate, Occasion: m.Update.Since}
 	case m.Phase == vocabulary.PhaseFailed && preservation.IsPreserved && !kept.Expiry.IsZero() && kept.Drained == "":
 		return DrainPurpose{For: vocabulary.DrainForPreservation, Occasion: kept.Expiry}
 	default:
@@ -130,11 +130,11 @@ func (m plannedMachine) drainPurpose(update inplace.Decision, preservation prese
 func (m plannedMachine) isPreserved() bool {
 	own := m.Preservation
 	own.NodeExists, own.Failed, own.Now = false, true, time.Time{}
-	return preserve.IsProtected(own)
+	return preserve.PreventsReplacement(own)
 }
 
-// addHealth adds the machine's next phase, the end of its preservation, and whether its grant is withdrawn.
-func (m plannedMachine) addHealth(p *MachinePlan) {
+// addHealthVerdict adds the machine's next phase, the end of its preservation, and whether its grant is withdrawn.
+func (m plannedMachine) addHealthVerdict(p *MachinePlan) {
 	before := m
 	before.Granted, before.Due = false, false
 	// why the machine would have its need without the grant and without ReplacementDue
@@ -161,7 +161,7 @@ func (m plannedMachine) addHealth(p *MachinePlan) {
 func (m plannedMachine) decideNeed() Decision {
 	d := m.lifecycleNeed()
 	if m.Deleting || m.Phase == vocabulary.PhaseFailed || m.NoTargetCluster || d.Need == NeedInstance ||
-		d.Need == NeedHealth {
+		d.Need == NeedStatusUpdate {
 		return d
 	}
 	return m.addNodeNeeds(d)
@@ -177,12 +177,12 @@ func (m plannedMachine) lifecycleNeed() Decision {
 		named := m.NodeName != "" && !m.NoTargetCluster && !m.Emptied
 		return cmp.Or(
 			m.nodeNameNeed(),
-			Decision{Need: NeedDeletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeState())},
+			Decision{Need: NeedDeletion, Why: "deletion was asked for" + phrase.TextIf(named, "; %s", m.nodeStatePhrase())},
 		)
 	case m.Phase == vocabulary.PhaseFailed:
 		return m.needOfFailedMachine()
 	case m.Granted:
-		return Decision{Need: NeedHealth, Why: "its replacement was granted"}
+		return Decision{Need: NeedStatusUpdate, Why: "its replacement was granted"}
 	case !m.Finalizer:
 		return Decision{Need: NeedInstance, Why: "new: our finalizer is missing"}
 	case m.ProviderID == "", m.Phase == "", m.Phase == vocabulary.PhaseCrashLoopBackOff:
@@ -190,7 +190,7 @@ func (m plannedMachine) lifecycleNeed() Decision {
 	case m.NoTargetCluster: // without a target cluster no node joins, so that the machine needs only an instance
 		why := fmt.Sprintf("instance %s exists; there is no target cluster", m.ProviderID)
 		return cmp.Or(
-			DecisionIf(m.Phase != vocabulary.PhaseAvailable, NeedHealth, "%s", why),
+			DecisionIf(m.Phase != vocabulary.PhaseAvailable, NeedStatusUpdate, "%s", why),
 			Decision{Need: NeedNothing, Why: why},
 		)
 	}
@@ -200,11 +200,11 @@ func (m plannedMachine) lifecycleNeed() Decision {
 // addNodeNeeds adds the needs that a machine with an instance can have in every phase.
 func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 	return cmp.Or(
-		DecisionIf(m.NodeExists && m.Uncopied, NeedHealth, "conditions of the node are not copied yet; %s", d.Why),
-		DecisionIf(m.syncReason != "", NeedSync, "%s", m.syncReason),
+		DecisionIf(m.NodeExists && m.Uncopied, NeedStatusUpdate, "conditions of the node are not copied yet; %s", d.Why),
+		DecisionIf(m.unsyncedNodeReason != "", NeedNodeSync, "%s", m.unsyncedNodeReason),
 		DecisionIf(m.updateStep == inplace.StepDrain, NeedDrain, "in-place update: the node has to be empty; %s", d.Why),
 		DecisionIf(m.updateStep != inplace.StepNothing, NeedInPlaceUpdate, "in-place update: %s", m.updateStep),
-		DecisionIf(m.preserveReason != "", NeedPreservation, "%s", m.preserveReason),
+		DecisionIf(m.missingPreservationChanges != "", NeedPreservation, "%s", m.missingPreservationChanges),
 		DecisionIf(d.NeedsNothing() && m.Preserved, NeedPreservationEnd, "preserved; %s", d.Why),
 		d,
 	)
@@ -213,8 +213,8 @@ func (m plannedMachine) addNodeNeeds(d Decision) Decision {
 // needOfFailedMachine returns the need of a Failed machine.
 func (m plannedMachine) needOfFailedMachine() Decision {
 	return cmp.Or(
-		DecisionIf(m.preserveReason != "", NeedPreservation, "%s", m.preserveReason),
-		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, NeedHealth, "node %s is healthy again", m.NodeName),
+		DecisionIf(m.missingPreservationChanges != "", NeedPreservation, "%s", m.missingPreservationChanges),
+		DecisionIf(m.Preserved && m.Healthy && !m.NodeDeleting, NeedStatusUpdate, "node %s is healthy again", m.NodeName),
 		DecisionIf(
 			m.drainPurposeName == vocabulary.DrainForPreservation,
 			NeedDrain,
@@ -244,45 +244,45 @@ func (m plannedMachine) nodeNeed() Decision {
 	switch well := m.Healthy && !m.NodeDeleting; m.Phase {
 	case vocabulary.PhasePending, vocabulary.PhaseAvailable:
 		return cmp.Or(
-			DecisionIf(well && m.NodeWaits == "", NeedHealth, "node %s has joined", m.NodeName),
-			Decision{Need: NeedNode, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
-				phrase.TextIf(!m.NodeExists, "%s", phrase.AwaitedNodeClause(m.NodeName)), m.nodeState(),
+			DecisionIf(well && m.NodeWaits == "", NeedStatusUpdate, "node %s has joined", m.NodeName),
+			Decision{Need: NeedNodeJoin, Why: fmt.Sprintf("instance %s exists; %s", m.ProviderID, cmp.Or(
+				phrase.TextIf(!m.NodeExists, "%s", phrase.AwaitedNodeClause(m.NodeName)), m.nodeStatePhrase(),
 			))},
 		)
 	case vocabulary.PhaseRunning:
 		return cmp.Or(
-			DecisionIf(!well && m.TargetDown == "", NeedHealth, "%s", m.nodeState()),
+			DecisionIf(!well && m.TargetDown == "", NeedStatusUpdate, "%s", m.nodeStatePhrase()),
 			Decision{Need: NeedNothing, Why: cmp.Or(m.TargetDown, "running")},
 		)
 	case vocabulary.PhaseUnknown: // the node was unhealthy at the last evaluation
 		return cmp.Or(
-			DecisionIf(well, NeedHealth, "node %s is healthy again", m.NodeName),
-			DecisionIf(m.Due && m.Alone, NeedHealth, "to be replaced: %s", m.nodeState()),
-			Decision{Need: NeedRecovery, Why: m.nodeState()},
+			DecisionIf(well, NeedStatusUpdate, "node %s is healthy again", m.NodeName),
+			DecisionIf(m.Due && m.Alone, NeedStatusUpdate, "to be replaced: %s", m.nodeStatePhrase()),
+			Decision{Need: NeedRecovery, Why: m.nodeStatePhrase()},
 		)
 	case vocabulary.PhaseInPlaceUpdating, vocabulary.PhaseInPlaceUpdateFailed: // a failed update can still succeed
 		failed := m.Phase == vocabulary.PhaseInPlaceUpdateFailed && m.UpdateResult == vocabulary.ValueUpdateFailed
 		over := m.UpdateResult != "" && !failed || m.Due && m.Alone
 		return cmp.Or(
-			DecisionIf(over, NeedHealth, "the in-place update has ended: %s", m.UpdateResult),
-			Decision{Need: NeedRecovery, Why: "in-place update: " + m.nodeState()},
+			DecisionIf(over, NeedStatusUpdate, "the in-place update has ended: %s", m.UpdateResult),
+			Decision{Need: NeedRecovery, Why: "in-place update: " + m.nodeStatePhrase()},
 		)
 	case vocabulary.PhaseInPlaceUpdateSuccessful:
-		return Decision{Need: NeedHealth, Why: "updated in place; " + m.nodeState()}
+		return Decision{Need: NeedStatusUpdate, Why: "updated in place; " + m.nodeStatePhrase()}
 	default:
 		return Decision{Need: NeedNothing, Why: "phase " + m.Phase}
 	}
 }
 
-// nodeState returns a phrase about the state of the node.
-func (m plannedMachine) nodeState() string {
+// nodeStatePhrase returns a phrase about the state of the node.
+func (m plannedMachine) nodeStatePhrase() string {
 	if m.NodeName == "" {
 		return phrase.AwaitedNodeClause("")
 	}
 	return "node " + m.NodeName + cmp.Or(
 		phrase.TextIf(!m.NodeExists, " is not registered"),
 		phrase.TextIf(m.NodeDeleting, " is being deleted"),
-		phrase.TextIf(!m.Healthy, ": %s", m.nodeReason),
+		phrase.TextIf(!m.Healthy, ": %s", m.unhealthyNodeReason),
 		phrase.TextIf(m.NodeWaits != "", ": %s", m.NodeWaits),
 		" is healthy",
 	)

@@ -20,22 +20,22 @@ type Stage string
 const (
 	StagePreDrainHooks     Stage = vocabulary.StagePreDrainHooks
 	StageDrain             Stage = vocabulary.StageDrain
-	StageDetach            Stage = vocabulary.StageDetach
+	StageDetachVolumes     Stage = vocabulary.StageDetachVolumes
 	StagePreTerminateHooks Stage = vocabulary.StagePreTerminateHooks
-	StageInstance          Stage = vocabulary.StageInstance
-	StageNode              Stage = vocabulary.StageNode
-	StageRelease           Stage = vocabulary.StageRelease
+	StageDeleteInstance    Stage = vocabulary.StageDeleteInstance
+	StageDeleteNode        Stage = vocabulary.StageDeleteNode
+	StageRemoveFinalizer   Stage = vocabulary.StageRemoveFinalizer
 )
 
 func orderedStages() []Stage {
 	return []Stage{
 		StagePreDrainHooks,
 		StageDrain,
-		StageDetach,
+		StageDetachVolumes,
 		StagePreTerminateHooks,
-		StageInstance,
-		StageNode,
-		StageRelease,
+		StageDeleteInstance,
+		StageDeleteNode,
+		StageRemoveFinalizer,
 	}
 }
 
@@ -70,7 +70,7 @@ type Facts struct {
 	DrainResult     string // result of the drain; empty: the drain has not ended
 
 	AttachedVolumeCount int      // number of volumes attached to the node; at least 1 while the number is unknown
-	Hold                string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
+	HoldReason          string   // who holds the deletion, and why: "ann: lunch"; empty: no hold
 	AbandonReason       string   // reason of the operator's abandon-instance; empty: the provider deletes the instance
 	SkipDetachReason    string   // why the deletion does not wait for volumes; empty: the deletion waits
 	PreDrainHooks       []string // names of the pre-drain hooks, in any order
@@ -96,7 +96,7 @@ type Step struct {
 }
 
 // IsHeld reports whether an operator's hold keeps the deletion in its stage.
-func (s Step) IsHeld() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedHold}) }
+func (s Step) IsHeld() bool { return slices.Equal(s.BlockedBy, []string{vocabulary.BlockedByHold}) }
 
 // Decide returns the first stage with work to do, beginning with the recorded stage. A deletion never returns to an
 // earlier stage, even if the facts change.
@@ -105,41 +105,42 @@ func Decide(f Facts) Step {
 	first := at
 	s := Step{Stays: f.AbandonReason != "", Hurry: f.SkipDrainReason != "" || f.AbandonReason != ""}
 	for ; ; at = NextStage(at) {
-		if what := f.workOfStage(at); what.Why != "" {
+		if what := f.stepForStage(at); what.Why != "" {
 			s.Stage, s.Record, s.Why, s.BlockedBy, s.Ask = at, at != f.RecordedStage, what.Why, what.BlockedBy, what.Ask
 			break
 		}
 	}
-	s.Announce = f.HasNode && f.needsAnnouncement(s.Stage)
-	s.Force = f.ForceReason != "" && s.Stage != StageInstance && LaterStage(s.Stage, StageInstance) == StageInstance
-	if f.AbandonReason != "" && LaterStage(first, StageInstance) == StageInstance &&
-		LaterStage(s.Stage, StageInstance) != StageInstance {
+	s.Announce = f.HasNode && f.needsTerminatingCondition(s.Stage)
+	s.Force = f.ForceReason != "" && s.Stage != StageDeleteInstance &&
+		LaterStage(s.Stage, StageDeleteInstance) == StageDeleteInstance
+	if f.AbandonReason != "" && LaterStage(first, StageDeleteInstance) == StageDeleteInstance &&
+		LaterStage(s.Stage, StageDeleteInstance) != StageDeleteInstance {
 		s.Abandoned = f.AbandonReason
 	}
-	if f.Hold != "" {
-		s.BlockedBy, s.Why = []string{vocabulary.BlockedHold}, "held"+phrase.ActorText(f.Hold)
+	if f.HoldReason != "" {
+		s.BlockedBy, s.Why = []string{vocabulary.BlockedByHold}, "held"+phrase.ActorText(f.HoldReason)
 	}
 	if f.DrainResult == "" &&
 		LaterStage(s.Stage, StageDrain) != StageDrain { // the stage is past the drain, and no drain recorded a result
 		if s.Empty = f.CompletedStage != "" && LaterStage(f.CompletedStage, StageDrain) == f.CompletedStage; !s.Empty {
-			s.Skipped = f.skipReason()
+			s.Skipped = f.reasonNotToDrain()
 		}
 	}
 	return s
 }
 
-// needsAnnouncement reports whether the node gets the condition Terminating in this stage: at the start of the
+// needsTerminatingCondition reports whether the node gets the condition Terminating in this stage: at the start of the
 // deletion, or during a drain that the status records. The status does not record the drain of a node without pods. A
 // node without pods gets the condition Terminating only if AsMCM is set.
-func (f Facts) needsAnnouncement(stage Stage) bool {
+func (f Facts) needsTerminatingCondition(stage Stage) bool {
 	if stage == StageDrain {
 		return f.RecordedStage == StageDrain || f.BehavesAsMCM
 	}
 	return f.RecordedStage == "" && f.CompletedStage == ""
 }
 
-// workOfStage returns the work of a stage. An empty Why means that the stage has no work.
-func (f Facts) workOfStage(s Stage) Step {
+// stepForStage returns the work of a stage. An empty Why means that the stage has no work.
+func (f Facts) stepForStage(s Stage) Step {
 	if s == StagePreDrainHooks {
 		return hookStep(
 			f.HasNode || f.NodeUnknown || f.Owner.HasOwnerKind(ownership.OwnerInDoubt),
@@ -150,19 +151,19 @@ func (f Facts) workOfStage(s Stage) Step {
 	if s == StagePreTerminateHooks {
 		return hookStep(true, "pre-terminate", f.PreTerminateHooks)
 	}
-	undrained := f.DrainResult == "" && f.skipReason() == ""
-	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) && (s == StageNode || s == StageDrain && undrained) {
+	undrained := f.DrainResult == "" && f.reasonNotToDrain() == ""
+	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) && (s == StageDeleteNode || s == StageDrain && undrained) {
 		return f.ownershipDoubtStep()
 	}
 	attached := (f.HasNode || f.NodeUnknown) && f.AttachedVolumeCount != 0 &&
 		f.DrainResult == vocabulary.DrainResultDrained &&
 		f.SkipDetachReason == ""
 	return Step{Why: map[Stage]string{
-		StageDrain:    phrase.TextIf(undrained, "%s is to be drained", phrase.NodeText(f.NodeName)),
-		StageDetach:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
-		StageInstance: phrase.TextIf(f.AbandonReason == "", "the instance is to be deleted"),
-		StageNode:     phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
-		StageRelease:  "instance and node are gone; our finalizer is to be removed",
+		StageDrain:           phrase.TextIf(undrained, "%s is to be drained", phrase.NodeText(f.NodeName)),
+		StageDetachVolumes:   phrase.TextIf(attached, "waits until the volumes of node %s are detached", f.NodeName),
+		StageDeleteInstance:  phrase.TextIf(f.AbandonReason == "", "the instance is to be deleted"),
+		StageDeleteNode:      phrase.TextIf(f.NodeName != "", "the instance is gone; node %s is to be deleted", f.NodeName),
+		StageRemoveFinalizer: "instance and node are gone; our finalizer is to be removed",
 	}[s]}
 }
 
@@ -172,12 +173,12 @@ func (f Facts) ownershipDoubtStep() Step {
 	if f.SkipDrainReason != "" {
 		return Step{}
 	}
-	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedOwnershipInDoubt}, Ask: f.Owner.Ask}
+	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedByOwnershipDoubt}, Ask: f.Owner.Ask}
 }
 
-// skipReason returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
+// reasonNotToDrain returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
 // only an operator can skip the drain.
-func (f Facts) skipReason() string {
+func (f Facts) reasonNotToDrain() string {
 	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) {
 		return f.SkipDrainReason
 	}

@@ -22,7 +22,7 @@ func forAllFacts(test func(deletion.Facts)) {
 			SkipDrainReason: []string{"", "excluded"}[at[3]], DrainResult: []string{"", "Drained", "Forced", "Skipped"}[at[4]],
 			AttachedVolumeCount: at[5], SkipDetachReason: []string{"", "excluded"}[at[6]],
 			PreDrainHooks: hooks[at[7]], PreTerminateHooks: hooks[at[8]],
-			Hold: []string{"", "somebody"}[at[9]], AbandonReason: []string{"", "somebody"}[at[10]],
+			HoldReason: []string{"", "somebody"}[at[9]], AbandonReason: []string{"", "somebody"}[at[10]],
 		}
 		if at[2] > 0 {
 			f.NodeName, f.HasNode, f.NodeUnknown = "n", at[2] == 2, at[2] >= 3
@@ -44,14 +44,14 @@ func forAllFacts(test func(deletion.Facts)) {
 
 func stageIndex(s deletion.Stage) int { return slices.Index(stageOrder, s) }
 
-func TestNoStageIsEnteredAgain(t *testing.T) {
+func TestDeletionNeverReturnsToAnEarlierStage(t *testing.T) {
 	reached := map[deletion.Stage]int{}
 	count := 0
 	forAllFacts(func(f deletion.Facts) {
 		s := deletion.Decide(f)
 		require.NotEqual(t, -1, stageIndex(s.Stage), "%+v", f)
 		require.GreaterOrEqual(t, stageIndex(s.Stage), stageIndex(f.RecordedStage), "%+v", f)
-		if f.CompletedStage != "" && f.CompletedStage != deletion.StageRelease {
+		if f.CompletedStage != "" && f.CompletedStage != deletion.StageRemoveFinalizer {
 			require.Greater(t, stageIndex(s.Stage), stageIndex(f.CompletedStage), "%+v", f)
 		}
 		if f.DrainResult != "" {
@@ -81,13 +81,13 @@ func TestInvariantsOfDeletionSteps(t *testing.T) {
 		hooked := s.Stage == deletion.StagePreDrainHooks || s.Stage == deletion.StagePreTerminateHooks
 		require.Equal(
 			t,
-			hooked || f.Hold != "",
+			hooked || f.HoldReason != "",
 			s.BlockedBy != nil,
 			"nothing but hooks and people is waited for here: %+v",
 			f,
 		)
-		require.Equal(t, f.Hold != "", s.IsHeld(), "%+v", f)
-		require.False(t, f.AbandonReason != "" && s.Stage == deletion.StageInstance, "%+v", f)
+		require.Equal(t, f.HoldReason != "", s.IsHeld(), "%+v", f)
+		require.False(t, f.AbandonReason != "" && s.Stage == deletion.StageDeleteInstance, "%+v", f)
 		require.False(t, s.Empty && s.Skipped != "", "%+v", f)
 		if s.Skipped != "" || s.Empty {
 			require.Empty(t, f.DrainResult, "%+v", f)
@@ -96,13 +96,13 @@ func TestInvariantsOfDeletionSteps(t *testing.T) {
 		if !f.HasNode && !f.NodeUnknown {
 			require.NotContains(
 				t,
-				[]deletion.Stage{deletion.StagePreDrainHooks, deletion.StageDrain, deletion.StageDetach},
+				[]deletion.Stage{deletion.StagePreDrainHooks, deletion.StageDrain, deletion.StageDetachVolumes},
 				s.Stage,
 				"%+v",
 				f,
 			)
 		}
-		if s.Stage == deletion.StageDetach {
+		if s.Stage == deletion.StageDetachVolumes {
 			require.Equal(t, "Drained", f.DrainResult, "%+v", f)
 			require.Positive(t, f.AttachedVolumeCount, "%+v", f)
 		}
@@ -112,10 +112,10 @@ func TestInvariantsOfDeletionSteps(t *testing.T) {
 // A deletion ends if each step is executed. Only hooks and people can block a deletion forever.
 func TestEveryDeletionEnds(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
-		f.PreDrainHooks, f.PreTerminateHooks, f.Hold = nil, nil, ""
+		f.PreDrainHooks, f.PreTerminateHooks, f.HoldReason = nil, nil, ""
 		for range stageOrder {
 			s := deletion.Decide(f)
-			if s.Stage == deletion.StageRelease {
+			if s.Stage == deletion.StageRemoveFinalizer {
 				return
 			}
 			f.RecordedStage, f.CompletedStage = s.Stage, s.Stage
@@ -129,10 +129,10 @@ func TestEveryDeletionEnds(t *testing.T) {
 
 // Facts contains neither the text of lastOperation, nor a provider's message, nor the class. The texts in Facts are
 // reasons for people, so their wording does not change the stage.
-func TestTextsDoNotChangeTheStage(t *testing.T) {
+func TestWordingOfReasonsDoesNotChangeTheStage(t *testing.T) {
 	forAllFacts(func(f deletion.Facts) {
 		was := deletion.Decide(f)
-		for _, text := range []*string{&f.SkipDrainReason, &f.SkipDetachReason, &f.Hold, &f.AbandonReason} {
+		for _, text := range []*string{&f.SkipDrainReason, &f.SkipDetachReason, &f.HoldReason, &f.AbandonReason} {
 			if *text != "" {
 				*text = "Initiate node drain"
 			}

@@ -20,21 +20,21 @@ func TestHooksHoldADeletion(t *testing.T) {
 		why       string
 	}{
 		"before the drain": {
-			machineWithAllWork(), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithWorkInEveryStage(), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"several, in the order of their names": {
-			machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.StagePreDrainHooks,
+			machineWithWorkInEveryStage(func(f *deletion.Facts) { f.PreDrainHooks = two }), deletion.StagePreDrainHooks,
 			[]string{"hook/a", "hook/b"},
 			"waits until these pre-drain hooks are removed: hook/a, hook/b",
 		},
 		"also a node that is not drained": {
-			machineWithAllWork(withSkippedDrain), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
+			machineWithWorkInEveryStage(withSkippedDrain), deletion.StagePreDrainHooks, []string{"pre"}, "waits until these pre-drain hooks are removed: pre",
 		},
 		"without a node nothing is drained, and nobody waits": {
-			machineWithAllWork(withoutNode), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithWorkInEveryStage(withoutNode), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"a machine that never had one is still held before its instance goes": {
-			machineWithAllWork(withoutNodeName), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
+			machineWithWorkInEveryStage(withoutNodeName), deletion.StagePreTerminateHooks, []string{"last"}, "waits until these pre-terminate hooks are removed: last",
 		},
 		"none is in the way": {machineWithoutHooks(), deletion.StageDrain, nil, "node n is to be drained"},
 	} {
@@ -61,8 +61,8 @@ func TestManyHooksAreCounted(t *testing.T) {
 		forty = append(forty, fmt.Sprintf("pre-drain.delete.hook.machine.cluster.x-k8s.io/%063d", i))
 	}
 	for name, facts := range map[string]deletion.Facts{
-		"pre-drain":     machineWithAllWork(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
-		"pre-terminate": machineWithAllWork(withRecordedStage(deletion.StagePreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
+		"pre-drain":     machineWithWorkInEveryStage(func(f *deletion.Facts) { f.PreDrainHooks = forty }),
+		"pre-terminate": machineWithWorkInEveryStage(withRecordedStage(deletion.StagePreTerminateHooks), func(f *deletion.Facts) { f.PreTerminateHooks = forty }),
 	} {
 		s := deletion.Decide(facts)
 		assert.Equal(t, forty[:5], s.BlockedBy, name)
@@ -82,8 +82,8 @@ func TestReasonOfEachStage(t *testing.T) {
 		{machineWithoutHooks(), "node n is to be drained"},
 		{machineWithoutHooks(withDrainResult("Drained")), "waits until the volumes of node n are detached"},
 		{machineWithoutHooks(withSkippedDrain), "the instance is to be deleted"},
-		{machineWithoutHooks(withDoneStage(deletion.StageInstance)), "the instance is gone; node n is to be deleted"},
-		{machineWithoutHooks(withDoneStage(deletion.StageNode)), "instance and node are gone; our finalizer is to be removed"},
+		{machineWithoutHooks(withCompletedStage(deletion.StageDeleteInstance)), "the instance is gone; node n is to be deleted"},
+		{machineWithoutHooks(withCompletedStage(deletion.StageDeleteNode)), "instance and node are gone; our finalizer is to be removed"},
 	} {
 		assert.Equal(t, row.want, deletion.Decide(row.facts).Why)
 	}
@@ -93,17 +93,17 @@ func TestReasonOfEachStage(t *testing.T) {
 // deleted, the deletion waits for the removal of the node.
 func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 	for stage, want := range map[deletion.Stage]bool{
-		deletion.StagePreDrainHooks: true, deletion.StageDrain: true, deletion.StageDetach: true, deletion.StagePreTerminateHooks: true,
-		deletion.StageInstance: false, deletion.StageNode: false, deletion.StageRelease: false,
+		deletion.StagePreDrainHooks: true, deletion.StageDrain: true, deletion.StageDetachVolumes: true, deletion.StagePreTerminateHooks: true,
+		deletion.StageDeleteInstance: false, deletion.StageDeleteNode: false, deletion.StageRemoveFinalizer: false,
 	} {
-		at := machineWithAllWork(withRecordedStage(stage), withForce)
+		at := machineWithWorkInEveryStage(withRecordedStage(stage), withForceReason)
 		if stage != deletion.StagePreDrainHooks {
 			at.PreDrainHooks = nil
 		}
-		if deletion.LaterStage(stage, deletion.StageDetach) == stage {
+		if deletion.LaterStage(stage, deletion.StageDetachVolumes) == stage {
 			at.DrainResult = "Drained"
 		}
-		if deletion.LaterStage(stage, deletion.StageInstance) == stage {
+		if deletion.LaterStage(stage, deletion.StageDeleteInstance) == stage {
 			at.PreTerminateHooks = nil
 		}
 		s := deletion.Decide(at)
@@ -113,7 +113,7 @@ func TestForceEndsTheWaitsBeforeTheInstanceIsDeleted(t *testing.T) {
 }
 
 // A node that is unknown, because its target cluster is not connected, is not gone.
-func TestAnUnknownNodeIsDrainedAndDetached(t *testing.T) {
+func TestAnUnknownNodeIsDrainedAndItsVolumesDetached(t *testing.T) {
 	unknown := func(f *deletion.Facts) { f.HasNode, f.NodeUnknown = false, true }
 	nameless := func(f *deletion.Facts) { f.NodeName = "" }
 	for name, row := range map[string]struct {
@@ -126,10 +126,10 @@ func TestAnUnknownNodeIsDrainedAndDetached(t *testing.T) {
 			machineWithoutHooks(unknown, nameless), deletion.StageDrain, "the node with its provider ID is to be drained",
 		},
 		"it was drained": {
-			machineWithoutHooks(unknown, withDrainResult("Drained")), deletion.StageDetach,
+			machineWithoutHooks(unknown, withDrainResult("Drained")), deletion.StageDetachVolumes,
 			"waits until the volumes of node n are detached",
 		},
-		"somebody excludes it": {machineWithoutHooks(unknown, withSkippedDrain), deletion.StageInstance, "the instance is to be deleted"},
+		"somebody excludes it": {machineWithoutHooks(unknown, withSkippedDrain), deletion.StageDeleteInstance, "the instance is to be deleted"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -140,19 +140,19 @@ func TestAnUnknownNodeIsDrainedAndDetached(t *testing.T) {
 	}
 }
 
-func TestWhichStepsAnnounceTermination(t *testing.T) {
+func TestWhichStepsSetTheTerminatingCondition(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts deletion.Facts
 		told  bool
 	}{
-		"hooks hold it":                          {machineWithAllWork(), true},
+		"hooks hold it":                          {machineWithWorkInEveryStage(), true},
 		"it is not drained":                      {machineWithoutHooks(withSkippedDrain), true},
 		"its drain is on record":                 {machineWithoutHooks(withRecordedStage(deletion.StageDrain)), true},
 		"it may have no pod":                     {machineWithoutHooks(), false},
 		"it may have no pod, as in MCM":          {machineWithoutHooks(withMCMBehaviour), true},
-		"it has none":                            {machineWithoutHooks(withDoneStage(deletion.StageDrain)), false},
+		"it has none":                            {machineWithoutHooks(withCompletedStage(deletion.StageDrain)), false},
 		"its drain is over":                      {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDrainResult("Drained")), false},
-		"a later stage is recorded: it was told": {machineWithoutHooks(withRecordedStage(deletion.StageInstance)), false},
+		"a later stage is recorded: it was told": {machineWithoutHooks(withRecordedStage(deletion.StageDeleteInstance)), false},
 		"a machine without a node":               {machineWithoutHooks(withoutNodeName), false},
 		"a node that is gone, or another's":      {machineWithoutHooks(withoutNode), false},
 	} {
@@ -162,7 +162,7 @@ func TestWhichStepsAnnounceTermination(t *testing.T) {
 	}
 }
 
-func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
+func TestSkippedDrainHasAReason(t *testing.T) {
 	for name, row := range map[string]struct {
 		facts   deletion.Facts
 		skipped string
@@ -173,15 +173,15 @@ func TestADrainThatIsSkippedSaysWhy(t *testing.T) {
 		"that there is no node is said first":         {machineWithoutHooks(withoutNodeName, withSkippedDrain), "the machine never had a node"},
 		"the node goes while hooks hold the drain":    {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StagePreDrainHooks)), "there is no node n"},
 		"it is excluded while it is drained":          {machineWithoutHooks(withSkippedDrain, withRecordedStage(deletion.StageDrain)), "somebody excludes it"},
-		"hooks hold the instance":                     {machineWithAllWork(withSkippedDrain, withRecordedStage(deletion.StageDrain)), "somebody excludes it"},
-		"not before it is over: hooks hold the drain": {machineWithAllWork(withSkippedDrain), ""},
+		"hooks hold the instance":                     {machineWithWorkInEveryStage(withSkippedDrain, withRecordedStage(deletion.StageDrain)), "somebody excludes it"},
+		"not before it is over: hooks hold the drain": {machineWithWorkInEveryStage(withSkippedDrain), ""},
 		"it runs":                        {machineWithoutHooks(withRecordedStage(deletion.StageDrain)), ""},
 		"it ran":                         {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDrainResult("Drained")), ""},
 		"it ran, and then the node went": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDrain), withDrainResult("Forced")), ""},
-		"nothing stood on the node":      {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), ""},
-		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.StageInstance), withDrainResult("Skipped")), ""},
+		"nothing stood on the node":      {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withCompletedStage(deletion.StageDetachVolumes)), ""},
+		"it is said once":                {machineWithoutHooks(withoutNodeName, withRecordedStage(deletion.StageDeleteInstance), withDrainResult("Skipped")), ""},
 		// The node had no pods and was not drained. The node disappeared together with the instance.
-		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageInstance)), ""},
+		"nothing stood on the node, and by now it is gone": {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDeleteInstance), withCompletedStage(deletion.StageDeleteInstance)), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, row.skipped, deletion.Decide(row.facts).Skipped)
@@ -194,13 +194,13 @@ func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 		facts deletion.Facts
 		empty bool
 	}{
-		"the run has just looked":                {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
-		"and hooks hold the instance":            {machineWithAllWork(withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
-		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDrain), withDoneStage(deletion.StageDetach)), true},
-		"the status says so":                     {machineWithoutHooks(withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageDetach), withDrainResult("Drained")), false},
-		"the run has done what comes before":     {machineWithoutHooks(withDoneStage(deletion.StagePreDrainHooks)), false},
-		"the run has done nothing":               {machineWithoutHooks(withRecordedStage(deletion.StageInstance)), false},
-		"it was drained, and volumes were freed": {machineWithoutHooks(withRecordedStage(deletion.StageDetach), withDoneStage(deletion.StageDetach), withDrainResult("Drained")), false},
+		"the run has just looked":                {machineWithoutHooks(withRecordedStage(deletion.StageDrain), withCompletedStage(deletion.StageDetachVolumes)), true},
+		"and hooks hold the instance":            {machineWithWorkInEveryStage(withRecordedStage(deletion.StageDrain), withCompletedStage(deletion.StageDetachVolumes)), true},
+		"and the node went at that moment":       {machineWithoutHooks(withoutNode, withRecordedStage(deletion.StageDrain), withCompletedStage(deletion.StageDetachVolumes)), true},
+		"the status says so":                     {machineWithoutHooks(withRecordedStage(deletion.StageDeleteInstance), withCompletedStage(deletion.StageDetachVolumes), withDrainResult("Drained")), false},
+		"the run has done what comes before":     {machineWithoutHooks(withCompletedStage(deletion.StagePreDrainHooks)), false},
+		"the run has done nothing":               {machineWithoutHooks(withRecordedStage(deletion.StageDeleteInstance)), false},
+		"it was drained, and volumes were freed": {machineWithoutHooks(withRecordedStage(deletion.StageDetachVolumes), withCompletedStage(deletion.StageDetachVolumes), withDrainResult("Drained")), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)
@@ -211,16 +211,16 @@ func TestANodeWithoutPodsCountsAsDrained(t *testing.T) {
 }
 
 func TestAHoldKeepsTheDeletionInItsStage(t *testing.T) {
-	held := func(f *deletion.Facts) { f.Hold = "alice: she looks" }
+	held := func(f *deletion.Facts) { f.HoldReason = "alice: she looks" }
 	for _, stage := range stageOrder {
 		f := machineWithoutHooks(withRecordedStage(stage), held)
 		f.DrainResult = "Drained"
 		s := deletion.Decide(f)
-		assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, stage)
+		assert.Equal(t, []string{vocabulary.BlockedByHold}, s.BlockedBy, stage)
 		assert.Equal(t, "held by alice (she looks)", s.Why, stage)
 	}
-	s := deletion.Decide(machineWithAllWork(held))
-	assert.Equal(t, []string{vocabulary.BlockedHold}, s.BlockedBy, "also one that hooks hold")
+	s := deletion.Decide(machineWithWorkInEveryStage(held))
+	assert.Equal(t, []string{vocabulary.BlockedByHold}, s.BlockedBy, "also one that hooks hold")
 	assert.Equal(t, deletion.StagePreDrainHooks, s.Stage)
 }
 
@@ -232,13 +232,13 @@ func TestAbandonInstanceReleasesAMachineWithoutTheProvider(t *testing.T) {
 		released string
 	}{
 		"its node is drained all the same":           {machineWithoutHooks(release), deletion.StageDrain, ""},
-		"and hooks are waited for":                   {machineWithAllWork(release, withRecordedStage(deletion.StageDrain), withDrainResult("Drained"), withoutVolumes), deletion.StagePreTerminateHooks, ""},
-		"then the instance is passed over":           {machineWithoutHooks(release, withRecordedStage(deletion.StageDrain), withDrainResult("Forced")), deletion.StageNode, "alice has seen to it"},
-		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecordedStage(deletion.StageInstance)), deletion.StageNode, "alice has seen to it"},
-		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecordedStage(deletion.StageInstance)), deletion.StageRelease, "alice has seen to it"},
-		"it is said once":                            {machineWithoutHooks(release, withRecordedStage(deletion.StageNode)), deletion.StageNode, ""},
-		"not of an instance that is gone":            {machineWithoutHooks(release, withRecordedStage(deletion.StageInstance), withDoneStage(deletion.StageInstance)), deletion.StageNode, ""},
-		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecordedStage(deletion.StageNode), withDoneStage(deletion.StageNode)), deletion.StageRelease, ""},
+		"and hooks are waited for":                   {machineWithWorkInEveryStage(release, withRecordedStage(deletion.StageDrain), withDrainResult("Drained"), withoutVolumes), deletion.StagePreTerminateHooks, ""},
+		"then the instance is passed over":           {machineWithoutHooks(release, withRecordedStage(deletion.StageDrain), withDrainResult("Forced")), deletion.StageDeleteNode, "alice has seen to it"},
+		"also one whose deletion is under way":       {machineWithoutHooks(release, withRecordedStage(deletion.StageDeleteInstance)), deletion.StageDeleteNode, "alice has seen to it"},
+		"one without a node goes at once":            {machineWithoutHooks(withoutNodeName, release, withRecordedStage(deletion.StageDeleteInstance)), deletion.StageRemoveFinalizer, "alice has seen to it"},
+		"it is said once":                            {machineWithoutHooks(release, withRecordedStage(deletion.StageDeleteNode)), deletion.StageDeleteNode, ""},
+		"not of an instance that is gone":            {machineWithoutHooks(release, withRecordedStage(deletion.StageDeleteInstance), withCompletedStage(deletion.StageDeleteInstance)), deletion.StageDeleteNode, ""},
+		"nor when everything is gone but the object": {machineWithoutHooks(release, withRecordedStage(deletion.StageDeleteNode), withCompletedStage(deletion.StageDeleteNode)), deletion.StageRemoveFinalizer, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := deletion.Decide(row.facts)

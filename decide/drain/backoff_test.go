@@ -9,51 +9,51 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestTryRecordAfterEachAnswer(t *testing.T) {
+func TestRequestRecordAfterEachAnswer(t *testing.T) {
 	for _, row := range []struct {
 		answer drain.RequestAnswer
 		next   time.Time
 	}{
-		{drain.RequestAnswer{Result: drain.Accepted}, time.Time{}},
-		{drain.RequestAnswer{Result: drain.Gone}, time.Time{}},
-		{drain.RequestAnswer{Result: drain.Refused, Message: "violates"}, epochPlus(10 * time.Second)},
-		{drain.RequestAnswer{Result: drain.Refused, RetryAfter: time.Hour}, epochPlus(10 * time.Second)},
-		{drain.RequestAnswer{Result: drain.SeveralBudgets}, epochPlus(time.Minute)},
-		{drain.RequestAnswer{Result: drain.Throttled}, epochPlus(5 * time.Second)},
-		{drain.RequestAnswer{Result: drain.Throttled, RetryAfter: time.Second}, epochPlus(5 * time.Second)},
-		{drain.RequestAnswer{Result: drain.Throttled, RetryAfter: 20 * time.Second}, epochPlus(20 * time.Second)},
-		{drain.RequestAnswer{Result: drain.NamespaceDeleting}, epochPlus(30 * time.Second)},
-		{drain.RequestAnswer{Result: drain.Failed}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultAccepted}, time.Time{}},
+		{drain.RequestAnswer{Result: drain.ResultPodGone}, time.Time{}},
+		{drain.RequestAnswer{Result: drain.ResultRefused, Message: "violates"}, epochPlus(10 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultRefused, RetryAfter: time.Hour}, epochPlus(10 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultSeveralBudgets}, epochPlus(time.Minute)},
+		{drain.RequestAnswer{Result: drain.ResultThrottled}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultThrottled, RetryAfter: time.Second}, epochPlus(5 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultThrottled, RetryAfter: 20 * time.Second}, epochPlus(20 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultNamespaceDeleting}, epochPlus(30 * time.Second)},
+		{drain.RequestAnswer{Result: drain.ResultFailed}, epochPlus(5 * time.Second)},
 	} {
 		t.Run(string(row.answer.Result), func(t *testing.T) {
-			row.answer.Means = drain.Evict
-			before := drain.TryRecord{
+			row.answer.Means = drain.MeansEvict
+			before := drain.RequestRecord{
 				Attempts: 2,
 				Last:     epochPlus(-time.Hour),
-				Means:    drain.Evict,
+				Means:    drain.MeansEvict,
 				Next:     epochPlus(-time.Minute),
 				Message:  "before",
 			}
-			after := drain.TryRecordAfterAttempt(before, row.answer, epoch)
+			after := drain.RequestRecordAfterAnswer(before, row.answer, epoch)
 			assert.Equal(t, row.next, after.Next)
 			after.Next, after.Failures = time.Time{}, 0
-			assert.Equal(t, drain.TryRecord{
-				Attempts: 3, Last: epoch, Means: drain.Evict, Result: row.answer.Result, Message: row.answer.Message,
-				Accepted: row.answer.Result == drain.Accepted,
+			assert.Equal(t, drain.RequestRecord{
+				Attempts: 3, Last: epoch, Means: drain.MeansEvict, Result: row.answer.Result, Message: row.answer.Message,
+				Accepted: row.answer.Result == drain.ResultAccepted,
 			}, after)
 		})
 	}
 }
 
-func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
-	var tries drain.TryRecord
+func TestRetryPauseDoublesAfterFailuresInARow(t *testing.T) {
+	var tries drain.RequestRecord
 	var pauses []time.Duration
 	fail := func(means drain.RemovalMeans) time.Duration {
-		tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: means, Result: drain.Failed}, epoch)
+		tries = drain.RequestRecordAfterAnswer(tries, drain.RequestAnswer{Means: means, Result: drain.ResultFailed}, epoch)
 		return tries.Next.Sub(epoch)
 	}
 	for range 6 {
-		pauses = append(pauses, fail(drain.Evict))
+		pauses = append(pauses, fail(drain.MeansEvict))
 	}
 	assert.Equal(
 		t,
@@ -61,32 +61,40 @@ func TestPauseDoublesAfterFailuresInARow(t *testing.T) {
 		pauses,
 	)
 	assert.Equal(t, 6, tries.Attempts)
-	assert.Equal(t, 5*time.Second, fail(drain.Kill), "another means has little time, and begins anew")
-	tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: drain.Kill, Result: drain.Throttled}, epoch)
-	assert.Equal(t, 5*time.Second, fail(drain.Kill), "not in a row")
-	assert.Equal(t, 10*time.Second, fail(drain.Kill))
+	assert.Equal(t, 5*time.Second, fail(drain.MeansKill), "another means has little time, and begins anew")
+	tries = drain.RequestRecordAfterAnswer(
+		tries,
+		drain.RequestAnswer{Means: drain.MeansKill, Result: drain.ResultThrottled},
+		epoch,
+	)
+	assert.Equal(t, 5*time.Second, fail(drain.MeansKill), "not in a row")
+	assert.Equal(t, 10*time.Second, fail(drain.MeansKill))
 }
 
 func TestAcceptedRequestStaysAccepted(t *testing.T) {
-	tries := drain.TryRecordAfterAttempt(
-		drain.TryRecord{},
-		drain.RequestAnswer{Means: drain.Evict, Result: drain.Accepted},
+	tries := drain.RequestRecordAfterAnswer(
+		drain.RequestRecord{},
+		drain.RequestAnswer{Means: drain.MeansEvict, Result: drain.ResultAccepted},
 		epoch,
 	)
-	tries = drain.TryRecordAfterAttempt(tries, drain.RequestAnswer{Means: drain.Kill, Result: drain.Failed}, epoch)
+	tries = drain.RequestRecordAfterAnswer(
+		tries,
+		drain.RequestAnswer{Means: drain.MeansKill, Result: drain.ResultFailed},
+		epoch,
+	)
 	assert.True(t, tries.Accepted)
 }
 
-func TestAChangedBudgetEndsThePausesOfItsPods(t *testing.T) {
+func TestAChangedBudgetEndsTheRetryPausesOfItsPods(t *testing.T) {
 	for result, wakes := range map[drain.RequestResult]bool{
-		drain.Refused: true, drain.SeveralBudgets: true, drain.Throttled: false, drain.NamespaceDeleting: false, drain.Failed: false,
+		drain.ResultRefused: true, drain.ResultSeveralBudgets: true, drain.ResultThrottled: false, drain.ResultNamespaceDeleting: false, drain.ResultFailed: false,
 	} {
-		tries := drain.TryRecordAfterAttempt(
-			drain.TryRecord{},
-			drain.RequestAnswer{Means: drain.Evict, Result: result},
+		tries := drain.RequestRecordAfterAnswer(
+			drain.RequestRecord{},
+			drain.RequestAnswer{Means: drain.MeansEvict, Result: result},
 			epoch,
 		)
-		woken := drain.TryRecordWithoutPause(tries)
+		woken := drain.RequestRecordWithoutPause(tries)
 		assert.Equal(t, wakes, woken.Next.IsZero(), result)
 		woken.Next = tries.Next
 		assert.Equal(t, tries, woken, result)

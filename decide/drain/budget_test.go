@@ -20,7 +20,7 @@ func changedBudget(b drain.DisruptionBudget, change func(*drain.DisruptionBudget
 	return b
 }
 
-func TestNumberOfEvictionsThatABudgetAllows(t *testing.T) {
+func TestBudgetLimitsTheNumberOfEvictions(t *testing.T) {
 	web3 := func(changes ...func(*drain.Pod)) []drain.Pod {
 		var pods []drain.Pod
 		for _, name := range []string{"a", "b", "c"} {
@@ -56,7 +56,7 @@ func TestNumberOfEvictionsThatABudgetAllows(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := drain.Decide(withKnownBudgets(newFacts(row.pods...), row.budget))
-			assert.Equal(t, row.want, podsWithRequest(d))
+			assert.Equal(t, row.want, requestedPodNames(d))
 			assert.False(t, d.Done)
 		})
 	}
@@ -67,10 +67,10 @@ func TestUnreadyPodsUseUpNoBudget(t *testing.T) {
 		newFacts(newPod("a", withBudgets("shop/web"), asUnreadyPod), newPod("b", withBudgets("shop/web"))),
 		webBudget(1, 3, 2, 4),
 	)
-	assert.Equal(t, []string{"a", "b"}, podsWithRequest(drain.Decide(o)))
+	assert.Equal(t, []string{"a", "b"}, requestedPodNames(drain.Decide(o)))
 }
 
-func TestIsMisconfigured(t *testing.T) {
+func TestWhichBudgetsAreMisconfigured(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		budget drain.DisruptionBudget
@@ -137,7 +137,7 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	db := changedBudget(webBudget(0, 3, 3, 3), func(b *drain.DisruptionBudget) { b.Key = "shop/db" })
 	o := withKnownBudgets(newFacts(pods...), webBudget(0, 2, 2, 3), db)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, podsWithRequest(d))
+	assert.Equal(t, []string{"a as a probe of shop/web", "c as a probe of shop/db"}, requestedPodNames(d))
 	assert.Equal(
 		t,
 		map[string]string{"a": "Blocked", "b": "Blocked", "c": "Blocked"},
@@ -151,12 +151,12 @@ func TestOneProbePerBudgetAndMinute(t *testing.T) {
 	assert.Equal(t, epochPlus(time.Minute), d.Look)
 	assert.Equal(t, epochPlus(5*time.Minute), rowOfPod(d, "c").Next, "somebody has to change this one first")
 
-	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.Refused}, -59*time.Second))
+	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.ResultRefused}, -59*time.Second))
 	o.Now = epochPlus(time.Minute)
-	assert.Equal(t, []string{"b as a probe of shop/web"}, podsWithRequest(drain.Decide(o)), "a was refused a second ago")
+	assert.Equal(t, []string{"b as a probe of shop/web"}, requestedPodNames(drain.Decide(o)), "a was refused a second ago")
 }
 
-func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
+func TestAPodOfSeveralBudgetsGetsOnlyProbes(t *testing.T) {
 	both := withBudgets("shop/db", "shop/web")
 	o := withKnownBudgets(
 		newFacts(newPod("a", both), newPod("b", both), newPod("c", both, asPendingPod)),
@@ -166,7 +166,7 @@ func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"a as a probe of shop/db, shop/web", "c"},
-		podsWithRequest(d),
+		requestedPodNames(d),
 		"what waits to be scheduled needs no budget",
 	)
 	blocked := []drain.Blocker{{
@@ -175,7 +175,7 @@ func TestAPodOfSeveralBudgetsIsOnlyProbed(t *testing.T) {
 	}}
 	assert.Equal(t, blocked, d.Blockers)
 
-	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.SeveralBudgets}, 0))
+	o.Pods[0] = changedPod(o.Pods[0], withRequestAnswer(drain.RequestAnswer{Result: drain.ResultSeveralBudgets}, 0))
 	o.Budgets[0].NextProbe = drain.NextProbeTime(epoch, true)
 	o.Pods = o.Pods[:2]
 	d = drain.Decide(o)

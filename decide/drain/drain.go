@@ -28,7 +28,7 @@ type Pod struct {
 	StatefulSet string   // namespace/name of the pod's StatefulSet; empty: none
 	Volumes     []string // sorted names of the pod's persistent volumes that a drain waits for
 
-	Tries TryRecord
+	Tries RequestRecord
 }
 
 // Rule is the part of a drain rule about the pods that the rule selects.
@@ -38,8 +38,8 @@ type Rule struct {
 	Order    int32  // order of removal if Behavior is Drain: pods of a lower order are removed first; default zero
 }
 
-// TryRecord is the record of the requests to remove a pod.
-type TryRecord struct {
+// RequestRecord is the record of the requests to remove a pod.
+type RequestRecord struct {
 	Attempts int           // number of requests that were sent for the pod
 	Failures int           // number of failed requests in a row with the same means, up to the last request
 	Last     time.Time     // time of the last request; zero: no request was sent
@@ -55,15 +55,15 @@ type RequestResult string
 
 // The results of a request to remove a pod.
 const (
-	NotTried       RequestResult = ""
-	Accepted       RequestResult = "Accepted"  // the pod is being deleted
-	Gone           RequestResult = "Gone"      // the pod does not exist, or another pod has its name
-	Refused        RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
-	SeveralBudgets RequestResult = "Several"   // several budgets select the pod, so that the API server rejects the eviction
-	Throttled      RequestResult = "Throttled" // the API server is busy
+	ResultNotRequested   RequestResult = ""
+	ResultAccepted       RequestResult = "Accepted"  // the pod is being deleted
+	ResultPodGone        RequestResult = "Gone"      // the pod does not exist, or another pod has its name
+	ResultRefused        RequestResult = "Refused"   // a PodDisruptionBudget does not allow the eviction
+	ResultSeveralBudgets RequestResult = "Several"   // several budgets select the pod, so that the API server rejects the eviction
+	ResultThrottled      RequestResult = "Throttled" // the API server is busy
 	// the pod's namespace is being deleted, and the namespace controller deletes the pod
-	NamespaceDeleting RequestResult = "Going"
-	Failed            RequestResult = "Failed" // any other error
+	ResultNamespaceDeleting RequestResult = "Going"
+	ResultFailed            RequestResult = "Failed" // any other error
 )
 
 // DisruptionBudget is one PodDisruptionBudget.
@@ -90,37 +90,37 @@ type DepartedPod struct {
 	Free time.Time // when the last volume of the pod was detached from the node; zero: not yet
 }
 
-// Volume is where a persistent volume is attached.
-type Volume struct {
+// VolumeState is where a persistent volume is attached.
+type VolumeState struct {
 	AttachedHere      bool // the volume is attached to this node, or is being detached from this node
 	AttachedElsewhere bool // the volume is attached to another node, and ready there
 }
 
 // RemovalMeans is a way to remove pods. When the time limit of the current means has passed, the drain uses the next
-// means. A forced drain uses Kill at once (EscalationLadder.ForceReason). A drain never returns to an earlier means.
+// means. A forced drain uses Kill at once (EscalationFacts.ForceReason). A drain never returns to an earlier means.
 type RemovalMeans string
 
 // The means, in the order in which a drain uses them.
 const (
-	Evict RemovalMeans = "Evict" // the Eviction API, which respects disruption budgets
+	MeansEvict RemovalMeans = "Evict" // the Eviction API, which respects disruption budgets
 	// deletes pods with their own grace period, in the same order as Evict; used if the cluster cannot evict
-	DeleteInOrder RemovalMeans = "DeleteInOrder"
-	Delete        RemovalMeans = "Delete" // deletes all pods at once, with their own grace period
-	Kill          RemovalMeans = "Kill"   // deletes all pods at once, with a grace period of zero
+	MeansDeleteInOrder RemovalMeans = "DeleteInOrder"
+	MeansDelete        RemovalMeans = "Delete" // deletes all pods at once, with their own grace period
+	MeansKill          RemovalMeans = "Kill"   // deletes all pods at once, with a grace period of zero
 )
 
 // KeepsPodOrder reports whether a means removes pods in order and respects do-not-disrupt. After the drain's deadline,
 // order and do-not-disrupt have no effect.
-func (m RemovalMeans) KeepsPodOrder() bool { return m == Evict || m == DeleteInOrder }
+func (m RemovalMeans) KeepsPodOrder() bool { return m == MeansEvict || m == MeansDeleteInOrder }
 
 // Facts holds the facts about a node's pods at one moment.
 type Facts struct {
 	Pods         []Pod // pods on the node, in any order
 	Budgets      []DisruptionBudget
-	Volumes      map[string]Volume // by name of the persistent volume; a volume without an entry is attached to no node
-	DepartedPods []DepartedPod     // pods that have left the node, in any order; see NewDepartedPod
-	GoneCount    int               // number of pods that left the node in this drain; only for Overview
-	Means        RemovalMeans      // present means of the drain; empty: Evict
+	Volumes      map[string]VolumeState // by name of the persistent volume; a volume without an entry is attached to no node
+	DepartedPods []DepartedPod          // pods that have left the node, in any order; see NewDepartedPod
+	GonePodCount int                    // number of pods that left the node in this drain; only for Overview
+	Means        RemovalMeans           // present means of the drain; empty: Evict
 	Settings     Settings
 	Now          time.Time
 }
@@ -142,7 +142,7 @@ type Settings struct {
 // Decision holds the requests to send now, and the facts to display.
 type Decision struct {
 	Act []Action // requests to send now, all at the same time
-	// departed pods that a lane still waits for, oldest first, at most maxDepartedBytes bytes of JSON; the caller
+	// departed pods that a lane still waits for, oldest first, at most maxDepartedPodsBytes bytes of JSON; the caller
 	// copies them to Departed of the next Facts
 	Departed []DepartedPod
 	Done     bool      // no pod is left to remove, and no lane waits for a volume

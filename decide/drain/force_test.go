@@ -24,11 +24,11 @@ func nodeWithBlockedPods() drain.Facts {
 
 var blockedPodNames = []string{"budget", "protected", "several", "volume", "work", "high"}
 
-func TestDeleteInOrderSendsDeletions(t *testing.T) {
-	d := drain.Decide(withMeans(drain.DeleteInOrder, newFacts(newPod("a"), newPod("b"))))
+func TestDeleteInOrderSendsDeletionsInsteadOfEvictions(t *testing.T) {
+	d := drain.Decide(withMeans(drain.MeansDeleteInOrder, newFacts(newPod("a"), newPod("b"))))
 	assert.Equal(
 		t,
-		[]drain.Action{{UID: "uid-a", Means: drain.DeleteInOrder}, {UID: "uid-b", Means: drain.DeleteInOrder}},
+		[]drain.Action{{UID: "uid-a", Means: drain.MeansDeleteInOrder}, {UID: "uid-b", Means: drain.MeansDeleteInOrder}},
 		d.Act,
 	)
 }
@@ -36,10 +36,10 @@ func TestDeleteInOrderSendsDeletions(t *testing.T) {
 // With the means DeleteInOrder, volumes, do-not-disrupt, WaitCompleted and the order of rules have the same effect as
 // with Evict. No budget applies, even if several budgets select one pod, because the API server checks no budget for a
 // deletion.
-func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
-	o := withMeans(drain.DeleteInOrder, nodeWithBlockedPods())
+func TestDeleteInOrderKeepsOrderAndRemovalSequences(t *testing.T) {
+	o := withMeans(drain.MeansDeleteInOrder, nodeWithBlockedPods())
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"budget", "several", "volume"}, podsWithRequest(d), "volume is the first of its lane")
+	assert.Equal(t, []string{"budget", "several", "volume"}, requestedPodNames(d), "volume is the first of its lane")
 	assert.Equal(t, map[string]string{
 		"budget":    "Evicting",
 		"several":   "Evicting",
@@ -50,28 +50,28 @@ func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
 	}, rowStates(d))
 
 	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-9")), epoch)
-	o = withMeans(drain.DeleteInOrder, newFacts(newPod("volume", withVolumes("pv-2")), newPod("web")))
-	o.DepartedPods, o.Volumes = []drain.DepartedPod{left}, map[string]drain.Volume{"pv-9": {AttachedHere: true}}
+	o = withMeans(drain.MeansDeleteInOrder, newFacts(newPod("volume", withVolumes("pv-2")), newPod("web")))
+	o.DepartedPods, o.Volumes = []drain.DepartedPod{left}, map[string]drain.VolumeState{"pv-9": {AttachedHere: true}}
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"web"}, podsWithRequest(d), "the lane waits for the volume of the pod before")
+	assert.Equal(t, []string{"web"}, requestedPodNames(d), "the lane waits for the volume of the pod before")
 	assert.False(t, d.Done)
 }
 
-func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
+func TestDeleteAndKillRemoveAllPodsTogether(t *testing.T) {
 	left := drain.NewDepartedPod(newPod("left", withVolumes("pv-1")), epoch)
-	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansDelete, drain.MeansKill} {
 		o := withMeans(means, nodeWithBlockedPods())
 		o.DepartedPods = []drain.DepartedPod{left}
-		o.Volumes = map[string]drain.Volume{"pv-1": {AttachedHere: true}}
+		o.Volumes = map[string]drain.VolumeState{"pv-1": {AttachedHere: true}}
 		d := drain.Decide(o)
-		assert.Equal(t, blockedPodNames, podsWithRequest(d), means)
+		assert.Equal(t, blockedPodNames, requestedPodNames(d), means)
 		assert.Empty(t, d.Blockers)
 		for i := range o.Pods {
 			for _, a := range d.Act {
 				if a.UID == o.Pods[i].UID {
 					o.Pods[i] = changedPod(
 						o.Pods[i],
-						withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Accepted}, 0),
+						withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.ResultAccepted}, 0),
 					)
 				}
 			}
@@ -89,13 +89,13 @@ func TestDeleteAndKillRemoveAllPodsAtOnce(t *testing.T) {
 }
 
 func TestDeleteSendsNothingForPodsThatTerminate(t *testing.T) {
-	o := withMeans(drain.Delete, newFacts(
-		newPod("evicted", withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Minute)),
-		newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.Gone}, time.Minute)),
+	o := withMeans(drain.MeansDelete, newFacts(
+		newPod("evicted", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultAccepted}, time.Minute)),
+		newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultPodGone}, time.Minute)),
 		newPod(
 			"terminating",
 			withDeletionTime(epochPlus(time.Minute)),
-			withRequestAnswer(drain.RequestAnswer{Means: drain.Delete, Result: drain.Failed}, 0),
+			withRequestAnswer(drain.RequestAnswer{Means: drain.MeansDelete, Result: drain.ResultFailed}, 0),
 		),
 	))
 	d := drain.Decide(o)
@@ -113,37 +113,40 @@ func TestKillSendsARequestForPodsThatTerminate(t *testing.T) {
 		"long",
 		withDeletionTime(epochPlus(time.Hour)),
 		func(p *drain.Pod) { p.Grace = time.Hour },
-		withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Minute),
+		withRequestAnswer(drain.RequestAnswer{Result: drain.ResultAccepted}, time.Minute),
 	)
 	assert.Empty(t, drain.Decide(newFacts(long)).Act)
-	assert.Empty(t, drain.Decide(withMeans(drain.Delete, newFacts(long))).Act)
+	assert.Empty(t, drain.Decide(withMeans(drain.MeansDelete, newFacts(long))).Act)
 	o := withMeans(
-		drain.Kill,
+		drain.MeansKill,
 		newFacts(
 			long,
-			newPod("deleted", withRequestAnswer(drain.RequestAnswer{Means: drain.Delete, Result: drain.Accepted}, 0)),
+			newPod("deleted", withRequestAnswer(drain.RequestAnswer{Means: drain.MeansDelete, Result: drain.ResultAccepted}, 0)),
 		),
 	)
 	assert.Equal(
 		t,
-		[]drain.Action{{UID: "uid-deleted", Means: drain.Kill}, {UID: "uid-long", Means: drain.Kill}},
+		[]drain.Action{{UID: "uid-deleted", Means: drain.MeansKill}, {UID: "uid-long", Means: drain.MeansKill}},
 		drain.Decide(o).Act,
 	)
 
 	o.Pods[0] = changedPod(
 		o.Pods[0],
-		withRequestAnswer(drain.RequestAnswer{Means: drain.Kill, Result: drain.Accepted}, 0),
+		withRequestAnswer(drain.RequestAnswer{Means: drain.MeansKill, Result: drain.ResultAccepted}, 0),
 	)
-	o.Pods[1] = changedPod(o.Pods[1], withRequestAnswer(drain.RequestAnswer{Means: drain.Kill, Result: drain.Gone}, 0))
+	o.Pods[1] = changedPod(
+		o.Pods[1],
+		withRequestAnswer(drain.RequestAnswer{Means: drain.MeansKill, Result: drain.ResultPodGone}, 0),
+	)
 	assert.Empty(t, drain.Decide(o).Act)
 }
 
 func TestAFailedRequestIsSentAgain(t *testing.T) {
-	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansDelete, drain.MeansKill} {
 		failed := newPod(
 			"a",
-			withRequestAnswer(drain.RequestAnswer{Result: drain.SeveralBudgets}, 0),
-			withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Failed, Message: "no"}, 0),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.ResultSeveralBudgets}, 0),
+			withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.ResultFailed, Message: "no"}, 0),
 		)
 		o := withMeans(
 			means,
@@ -151,7 +154,7 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 				failed,
 				newPod(
 					"b",
-					withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.Throttled, RetryAfter: time.Minute}, 0),
+					withRequestAnswer(drain.RequestAnswer{Means: means, Result: drain.ResultThrottled, RetryAfter: time.Minute}, 0),
 				),
 			),
 		)
@@ -161,16 +164,16 @@ func TestAFailedRequestIsSentAgain(t *testing.T) {
 		assert.Equal(t, []drain.Blocker{{Kind: "Error", Pods: 1, Why: "request for shop/a failed: no"}}, d.Blockers)
 		assert.Equal(t, map[string]string{"a": "Blocked", "b": "Waiting"}, rowStates(d))
 		o.Now = d.Look
-		assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
+		assert.Equal(t, []string{"a"}, requestedPodNames(drain.Decide(o)))
 	}
 }
 
-func TestEvictionAnswersDelayNoDeletion(t *testing.T) {
-	for _, r := range []drain.RequestResult{drain.Refused, drain.SeveralBudgets, drain.Throttled, drain.NamespaceDeleting, drain.Failed} {
+func TestAnswersToEvictionsDoNotDelayDeletions(t *testing.T) {
+	for _, r := range []drain.RequestResult{drain.ResultRefused, drain.ResultSeveralBudgets, drain.ResultThrottled, drain.ResultNamespaceDeleting, drain.ResultFailed} {
 		d := drain.Decide(
-			withMeans(drain.Delete, newFacts(newPod("a", withRequestAnswer(drain.RequestAnswer{Result: r}, 0)))),
+			withMeans(drain.MeansDelete, newFacts(newPod("a", withRequestAnswer(drain.RequestAnswer{Result: r}, 0)))),
 		)
-		assert.Equal(t, []string{"a"}, podsWithRequest(d), r)
+		assert.Equal(t, []string{"a"}, requestedPodNames(d), r)
 		assert.Empty(t, d.Blockers, r)
 	}
 }

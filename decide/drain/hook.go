@@ -5,15 +5,15 @@ import "cmp"
 // HookFacts holds the facts about Millwright's pre-drain hook on a Cluster API Machine. With this hook, Millwright
 // drains the node before Cluster API deletes the Machine.
 type HookFacts struct {
-	HasHook  bool // the machine has the hook
-	Deleting bool
-	Waiting  bool // Cluster API waits until the hook is removed
+	HasHook         bool // the machine has the hook
+	Deleting        bool
+	ClusterAPIWaits bool // Cluster API waits until the hook is removed
 
-	PauseReason string // why Millwright does nothing to the machine now; empty: the machine is not paused
-	NodeName    string // name of the machine's node; empty: the machine has no node
-	NodeGone    bool   // the node does not exist any more
-	DrainResult string // recorded result of the drain; empty: the drain has not ended
-	SkipReason  string // why an operator skips the drain; empty: the drain is not skipped
+	PauseReason     string // why Millwright does nothing to the machine now; empty: the machine is not paused
+	NodeName        string // name of the machine's node; empty: the machine has no node
+	NodeGone        bool   // the node does not exist any more
+	DrainResult     string // recorded result of the drain; empty: the drain has not ended
+	SkipDrainReason string // why an operator skips the drain; empty: the drain is not skipped
 	// NoDrainReason is why Cluster API would not drain the node (see RelatedObjects.NoDrainReason); empty: Cluster API
 	// would drain.
 	NoDrainReason string
@@ -28,7 +28,7 @@ type HookStep string
 const (
 	HookNothing     HookStep = "Nothing" // the machine is not being deleted, or does not have the hook
 	HookPaused      HookStep = "Paused"  // the machine is paused
-	HookAwait       HookStep = "Await"   // Cluster API does not wait for the hook yet
+	HookNotReached  HookStep = "Await"   // Cluster API does not wait for the hook yet
 	HookNodeUnknown HookStep = "Unknown" // the node could not be read, because its cluster does not answer
 	HookDrain       HookStep = "Drain"
 	// the drain has ended: Millwright removes the hook, and Cluster API does not drain again
@@ -48,14 +48,14 @@ func (h HookFacts) Decide() (step HookStep, why string) {
 		return HookPaused, h.PauseReason
 	case h.DrainResult != "":
 		return HookDrainEnded, "the drain has already ended"
-	case h.SkipReason != "":
-		return HookDrainEnded, h.SkipReason
+	case h.SkipDrainReason != "":
+		return HookDrainEnded, h.SkipDrainReason
 	case h.NoDrainReason != "":
 		return HookNotNeeded, h.NoDrainReason
 	case h.NodeName == "":
 		return HookNotNeeded, "the machine has no node"
-	case !h.Waiting:
-		return HookAwait, "Cluster API has not come to the pre-drain hooks of the machine yet"
+	case !h.ClusterAPIWaits:
+		return HookNotReached, "Cluster API has not come to the pre-drain hooks of the machine yet"
 	case h.UnknownNodeReason != "":
 		return HookNodeUnknown, h.UnknownNodeReason
 	case h.NodeGone:
@@ -68,12 +68,12 @@ func (h HookFacts) Decide() (step HookStep, why string) {
 // RelatedObjects holds facts about the objects that belong to a machine. Cluster API uses these facts to decide whether
 // to drain the node.
 type RelatedObjects struct {
-	Cluster      string // name of the machine's Cluster
-	ClusterGone  bool   // the Cluster is being deleted, or does not exist
-	ControlPlane string // kind and name of the control plane object that is being deleted; empty: none
-	// Infrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty: it
+	ClusterName          string // name of the machine's Cluster
+	ClusterGone          bool   // the Cluster is being deleted, or does not exist
+	DeletingControlPlane string // kind and name of the control plane object that is being deleted; empty: none
+	// GoneInfrastructure is the kind and name of the infrastructure machine if it is gone or being deleted; empty: it
 	// exists, or its state is not known.
-	Infrastructure           string
+	GoneInfrastructure       string
 	ReachedPreTerminateHooks bool // the deletion has reached the pre-terminate hooks
 }
 
@@ -87,13 +87,13 @@ func (a RelatedObjects) NoDrainReason() string {
 	}
 	switch {
 	case a.ClusterGone:
-		return "Cluster " + a.Cluster + " is being deleted, and its nodes are not drained"
+		return "Cluster " + a.ClusterName + " is being deleted, and its nodes are not drained"
 	case a.ReachedPreTerminateHooks:
 		return "the deletion is past its drain"
 	default:
 		return cmp.Or(
-			is(a.ControlPlane, " is being deleted, and the nodes of its Cluster are not drained"),
-			is(a.Infrastructure, " is gone or being deleted, and the node is not drained"),
+			is(a.DeletingControlPlane, " is being deleted, and the nodes of its Cluster are not drained"),
+			is(a.GoneInfrastructure, " is gone or being deleted, and the node is not drained"),
 		)
 	}
 }

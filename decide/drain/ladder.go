@@ -8,8 +8,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// EscalationLadder holds the facts that determine the means of a drain at one moment.
-type EscalationLadder struct {
+// EscalationFacts holds the facts that determine the means of a drain at one moment.
+type EscalationFacts struct {
 	Now time.Time
 	// time of the first full pass of evictions, from which the drain's timeouts count; zero: no pass yet
 	Started time.Time
@@ -35,7 +35,7 @@ type EscalationLadder struct {
 	Unusable      string    // why the node cannot confirm that a pod ended; empty: the node can
 	UnusableSince time.Time // since when the node is unusable; zero: the node does not count as unusable
 	// Lost means that the provider has no instance for the unusable node. The pods of a lost node are killed without
-	// waiting for unusableTimeout.
+	// waiting for unusableNodeTimeout.
 	Lost bool
 	// NoEviction is why the node's cluster cannot evict pods; empty: the cluster can, or this is not known.
 	NoEviction string
@@ -65,14 +65,14 @@ type Step struct {
 // deadline. Only an operator can extend the deadline. A drain never returns from a recorded means to an earlier means.
 // If a means began late because no run was active, it still gets its full time. While the node's cluster does not
 // answer, the drain waits, until an operator forces it.
-func DecideStep(l EscalationLadder) Step {
+func DecideStep(l EscalationFacts) Step {
 	if l.Unanswered != "" {
-		return l.unansweredStep()
+		return l.awaitClusterStep()
 	}
 	if why := l.ForceReason(); why != "" {
 		return l.killStep(why)
 	}
-	if l.NoPassYet && (l.Reached == Delete || l.Reached == Kill) {
+	if l.NoPassYet && (l.Reached == MeansDelete || l.Reached == MeansKill) {
 		return Step{
 			Means: l.Reached,
 			Until: l.Now,
@@ -81,12 +81,12 @@ func DecideStep(l EscalationLadder) Step {
 	}
 	deadline, _ := l.evictionDeadline()
 	switch passed := !deadline.IsZero() && !l.Now.Before(deadline); {
-	case l.Reached == Kill:
+	case l.Reached == MeansKill:
 		return l.killStep("")
-	case l.Reached == Delete, passed && !l.NoPassYet:
+	case l.Reached == MeansDelete, passed && !l.NoPassYet:
 		return l.deleteStep()
 	case passed:
-		o := l.orderedMeans()
+		o := l.meansUntilDeadline()
 		return Step{
 			Means: o.means,
 			Until: l.Now,
@@ -97,19 +97,19 @@ func DecideStep(l EscalationLadder) Step {
 	}
 }
 
-// unansweredStep waits for a cluster that does not answer. If an operator forces the drain, the drain ends, because the
+// awaitClusterStep waits for a cluster that does not answer. If an operator forces the drain, the drain ends, because the
 // cluster cannot even kill the pods.
-func (l EscalationLadder) unansweredStep() Step {
+func (l EscalationFacts) awaitClusterStep() Step {
 	if l.Force != "" {
-		return Step{Means: Kill, Over: true, Why: "the remaining pods stay: " + l.Force + "; " + l.Unanswered}
+		return Step{Means: MeansKill, Over: true, Why: "the remaining pods stay: " + l.Force + "; " + l.Unanswered}
 	}
-	return Step{Means: cmp.Or(l.Reached, Evict), Why: "waits for the cluster of the node: " + l.Unanswered}
+	return Step{Means: cmp.Or(l.Reached, MeansEvict), Why: "waits for the cluster of the node: " + l.Unanswered}
 }
 
 // Deadlines holds the deadlines of the current step of a machine's deletion or drain.
 type Deadlines struct {
-	Ladder           *EscalationLadder // the ladder of the current evictions; nil: no pods are being evicted
-	RecordedDeadline time.Time         // deadline of the recorded step; zero: none
+	Escalation       *EscalationFacts // the ladder of the current evictions; nil: no pods are being evicted
+	RecordedDeadline time.Time        // deadline of the recorded step; zero: none
 }
 
 // NextDeadline returns the time at which the next step begins; zero: no deadline starts the next step. NextDeadline
@@ -117,7 +117,7 @@ type Deadlines struct {
 // recorded. When that end has passed, a later recorded deadline counts: an outage of the node's cluster extended it.
 func (d Deadlines) NextDeadline() time.Time {
 	until, _ := d.EvictionDeadline()
-	if !until.IsZero() && (until.After(d.Ladder.Now) || !d.RecordedDeadline.After(until)) {
+	if !until.IsZero() && (until.After(d.Escalation.Now) || !d.RecordedDeadline.After(until)) {
 		return until
 	}
 	return d.RecordedDeadline
@@ -129,14 +129,14 @@ func (d Deadlines) NextDeadline() time.Time {
 // even after the deadline has passed. EvictionDeadline ignores Unusable if the resulting step is overdue, because
 // Unusable may be out of date.
 func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
-	if d.Ladder == nil {
+	if d.Escalation == nil {
 		return until, then
 	}
-	l := *d.Ladder
+	l := *d.Escalation
 	now := l.Now
 	l.Now = l.Started.Add(-1)
 	step := DecideStep(l)
-	if l.Force == "" && (!step.Means.KeepsPodOrder() || now.After(step.Until.Add(OverdueAfter))) {
+	if l.Force == "" && (!step.Means.KeepsPodOrder() || now.After(step.Until.Add(StepOverdueAfter))) {
 		l.Unusable = ""
 		step = DecideStep(l)
 	}
@@ -148,34 +148,34 @@ func (d Deadlines) EvictionDeadline() (until time.Time, then RemovalMeans) {
 }
 
 // ForceReason returns why all pods are killed at once; empty: no force.
-func (l EscalationLadder) ForceReason() string {
-	if at := l.unusableDeadline(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
+func (l EscalationFacts) ForceReason() string {
+	if at := l.unusableNodeDeadline(); l.Force == "" && !at.IsZero() && !l.Now.Before(at) {
 		return fmt.Sprintf("%s since %s", l.Unusable, phrase.ClockText(l.UnusableSince, l.Now))
 	}
 	return l.Force
 }
 
-// unusableDeadline returns when the pods of an unusable node are killed; zero: the node is usable. The time is
-// unusableTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set, unusableDeadline
+// unusableNodeDeadline returns when the pods of an unusable node are killed; zero: the node is usable. The time is
+// unusableNodeTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set, unusableNodeDeadline
 // returns the time of the next check. The breaker protects containers that still run on the node: the node may only
 // have lost its connection, or the provider may have searched in the wrong account.
-func (l EscalationLadder) unusableDeadline() time.Time {
+func (l EscalationFacts) unusableNodeDeadline() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
 	}
 	at := l.UnusableSince
 	if !l.Lost {
-		at = at.Add(unusableTimeout)
+		at = at.Add(unusableNodeTimeout)
 	}
 	if l.Breaker != "" && !l.Now.Before(at) {
-		at = at.Add(l.Now.Sub(at).Truncate(unusableTimeout) + unusableTimeout)
+		at = at.Add(l.Now.Sub(at).Truncate(unusableNodeTimeout) + unusableNodeTimeout)
 	}
 	return at
 }
 
 // evictionDeadline returns the deadline of evictions, and the setting that determines the deadline. The deadline is
 // zero before the first pass, and if evictions have no deadline.
-func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
+func (l EscalationFacts) evictionDeadline() (at time.Time, source string) {
 	if l.Started.IsZero() || l.Endless {
 		return at, ""
 	}
@@ -197,34 +197,34 @@ func (l EscalationLadder) evictionDeadline() (at time.Time, source string) {
 	return at, source
 }
 
-// orderedMeans is the means that a drain uses until the deadline (Evict or DeleteInOrder), with the phrases for
+// meansWithPhrases is the means that a drain uses until the deadline (Evict or DeleteInOrder), with the phrases for
 // Step.Why.
-type orderedMeans struct {
+type meansWithPhrases struct {
 	means          RemovalMeans
 	verb, nextVerb string
 	reason         string // why the means is not Evict; empty: the means is Evict
 }
 
-// orderedMeans returns the means that the drain uses until the deadline. A drain that has used DeleteInOrder never
+// meansUntilDeadline returns the means that the drain uses until the deadline. A drain that has used DeleteInOrder never
 // returns to Evict, even if the present worker does not know whether the API server supports evictions.
-func (l EscalationLadder) orderedMeans() orderedMeans {
-	if l.NoEviction == "" && l.Reached != DeleteInOrder {
-		return orderedMeans{means: Evict, verb: "evicts", nextVerb: "deletes"}
+func (l EscalationFacts) meansUntilDeadline() meansWithPhrases {
+	if l.NoEviction == "" && l.Reached != MeansDeleteInOrder {
+		return meansWithPhrases{means: MeansEvict, verb: "evicts", nextVerb: "deletes"}
 	}
 	why := cmp.Or(l.NoEviction, "its cluster could not when the drain began")
-	return orderedMeans{
-		means:    DeleteInOrder,
+	return meansWithPhrases{
+		means:    MeansDeleteInOrder,
 		verb:     "deletes in order",
 		nextVerb: "deletes all at once",
 		reason:   "; it cannot evict: " + why,
 	}
 }
 
-func (l EscalationLadder) evictStep() Step {
+func (l EscalationFacts) evictStep() Step {
 	until, source := l.evictionDeadline()
-	o := l.orderedMeans()
+	o := l.meansUntilDeadline()
 	step := Step{Means: o.means, Until: until}
-	if at := l.unusableDeadline(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
+	if at := l.unusableNodeDeadline(); !at.IsZero() && (until.IsZero() || at.Before(until)) {
 		step.Until = at
 		step.Why = fmt.Sprintf(
 			"%s until %s, then kills: %s since %s%s",
@@ -272,21 +272,21 @@ func (l EscalationLadder) evictStep() Step {
 	return step
 }
 
-// deleteStep deletes pods for min(longest grace period, drain timeout) plus extraGrace.
-func (l EscalationLadder) deleteStep() Step {
-	since := l.startOfMeans(Delete)
+// deleteStep deletes pods for min(longest grace period, drain timeout) plus extraWaitAfterGrace.
+func (l EscalationFacts) deleteStep() Step {
+	since := l.startOfMeans(MeansDelete)
 	deadline, _ := l.evictionDeadline()
 	grace := min(l.Grace, l.Timeout)
 	if l.Endless {
 		grace = l.Grace
 	}
-	until := phrase.LaterTime(deadline, since.Add(l.AbsentInMeans)).Add(max(grace, 0) + extraGrace)
+	until := phrase.LaterTime(deadline, since.Add(l.AbsentInMeans)).Add(max(grace, 0) + extraWaitAfterGrace)
 	if !l.Now.Before(until) {
 		return l.killStep("")
 	}
-	step := Step{Means: Delete, Until: until}
+	step := Step{Means: MeansDelete, Until: until}
 	step.Why = fmt.Sprintf("deletes since %s, until %s, then kills", l.formatClock(since), l.formatClock(until))
-	if at := l.unusableDeadline(); l.Breaker == "" && !at.IsZero() && at.Before(until) {
+	if at := l.unusableNodeDeadline(); l.Breaker == "" && !at.IsZero() && at.Before(until) {
 		step.Until = at
 		step.Why = fmt.Sprintf(
 			"deletes since %s, until %s, then kills: %s since %s",
@@ -305,13 +305,13 @@ func (l EscalationLadder) deleteStep() Step {
 	return step
 }
 
-func (l EscalationLadder) killStep(why string) Step {
-	since := l.startOfMeans(Kill)
-	until := since.Add(extraGrace + l.AbsentInMeans)
+func (l EscalationFacts) killStep(why string) Step {
+	since := l.startOfMeans(MeansKill)
+	until := since.Add(extraWaitAfterGrace + l.AbsentInMeans)
 	why = phrase.TextIf(why != "", ": %s", why)
 	if !l.Now.Before(until) {
 		return Step{
-			Means: Kill,
+			Means: MeansKill,
 			Over:  true,
 			Why:   fmt.Sprintf("over since %s: the remaining pods stay%s", l.formatClock(until), why),
 		}
@@ -322,15 +322,15 @@ func (l EscalationLadder) killStep(why string) Step {
 		l.formatClock(until),
 		why,
 	)
-	return Step{Means: Kill, Until: until, Why: why}
+	return Step{Means: MeansKill, Until: until, Why: why}
 }
 
 // startOfMeans returns when a means was reached, or Now if the means is not recorded.
-func (l EscalationLadder) startOfMeans(means RemovalMeans) time.Time {
+func (l EscalationFacts) startOfMeans(means RemovalMeans) time.Time {
 	if l.Reached == means && !l.ReachedAt.IsZero() {
 		return l.ReachedAt
 	}
 	return l.Now
 }
 
-func (l EscalationLadder) formatClock(t time.Time) string { return phrase.ClockText(t, l.Now) }
+func (l EscalationFacts) formatClock(t time.Time) string { return phrase.ClockText(t, l.Now) }

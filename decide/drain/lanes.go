@@ -11,24 +11,28 @@ import (
 	"millwright/decide/phrase"
 )
 
-// evictionLane is a group of pods with volumes that are removed one after the other. The next pod is removed when the
+// removalSequence is a group of pods with volumes that are removed one after the other. The next pod is removed when the
 // volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes one at a
 // time, so that a node with dozens of volumes does not exceed its cloud's rate of attachments and detachments.
-type evictionLane struct {
+type removalSequence struct {
 	isBusy bool
 	cause  blockCause // the volume for which the lane has waited longest; zero: none
 }
 
-// evictionLanes assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
+// removalSequences assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
 // share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
-type evictionLanes struct {
-	isParallel bool
-	parentKeys map[string]string // union-find forest of the sharing keys: each tree is one lane
-	laneByRoot map[string]*evictionLane
+type removalSequences struct {
+	allowsParallel bool
+	parentKeys     map[string]string // union-find forest of the sharing keys: each tree is one lane
+	sequenceByRoot map[string]*removalSequence
 }
 
-func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool) *evictionLanes {
-	l := &evictionLanes{isParallel: parallel, parentKeys: map[string]string{}, laneByRoot: map[string]*evictionLane{}}
+func newRemovalSequences(views []*podState, departed []awaitedVolume, parallel bool) *removalSequences {
+	l := &removalSequences{
+		allowsParallel: parallel,
+		parentKeys:     map[string]string{},
+		sequenceByRoot: map[string]*removalSequence{},
+	}
 	for _, v := range views {
 		l.joinKeys(v.pod)
 	}
@@ -37,11 +41,11 @@ func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool
 	}
 	for _, v := range views {
 		if v.pod.isLeaving() {
-			l.laneOfPod(v.pod).isBusy = true
+			l.sequenceOfPod(v.pod).isBusy = true
 		}
 	}
 	for _, d := range departed {
-		own := l.sharedLane(d.Pod)
+		own := l.sharedSequence(d.Pod)
 		own.isBusy = true
 		if c := d.cause(); own.cause.name == "" ||
 			cmp.Or(c.blockerStart.Compare(own.cause.blockerStart), cmp.Compare(c.name, own.cause.name)) < 0 {
@@ -51,26 +55,26 @@ func newEvictionLanes(views []*podState, departed []awaitedVolume, parallel bool
 	return l
 }
 
-// laneOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished
+// sequenceOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished
 // and is not being deleted.
-func (l *evictionLanes) laneOfPod(p Pod) *evictionLane {
+func (l *removalSequences) sequenceOfPod(p Pod) *removalSequence {
 	if len(p.Volumes) == 0 || p.Finished && !p.isLeaving() {
-		return &evictionLane{}
+		return &removalSequence{}
 	}
-	return l.sharedLane(p)
+	return l.sharedSequence(p)
 }
 
-func (l *evictionLanes) sharedLane(p Pod) *evictionLane {
+func (l *removalSequences) sharedSequence(p Pod) *removalSequence {
 	root := l.rootKey(l.sharingKeys(p)[0])
-	if l.laneByRoot[root] == nil {
-		l.laneByRoot[root] = &evictionLane{}
+	if l.sequenceByRoot[root] == nil {
+		l.sequenceByRoot[root] = &removalSequence{}
 	}
-	return l.laneByRoot[root]
+	return l.sequenceByRoot[root]
 }
 
 // sharingKeys returns the keys by which a pod with volumes shares a lane: the pod's volumes, budgets and StatefulSet.
-func (l *evictionLanes) sharingKeys(p Pod) []string {
-	if !l.isParallel {
+func (l *removalSequences) sharingKeys(p Pod) []string {
+	if !l.allowsParallel {
 		return []string{""}
 	}
 	volumes := list.Map(p.Volumes, func(name string) string { return "volume " + name })
@@ -83,7 +87,7 @@ func (l *evictionLanes) sharingKeys(p Pod) []string {
 }
 
 // joinKeys puts all sharing keys of a pod into one lane.
-func (l *evictionLanes) joinKeys(p Pod) {
+func (l *removalSequences) joinKeys(p Pod) {
 	if len(p.Volumes) == 0 {
 		return
 	}
@@ -97,7 +101,7 @@ func (l *evictionLanes) joinKeys(p Pod) {
 
 // rootKey returns the root of a key's tree. Path compression prevents a chain of thousands of keys if thousands of pods
 // share one budget.
-func (l *evictionLanes) rootKey(key string) string {
+func (l *removalSequences) rootKey(key string) string {
 	root := key
 	for parent, ok := l.parentKeys[root]; ok; parent, ok = l.parentKeys[root] {
 		root = parent
@@ -116,18 +120,18 @@ func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 	return DepartedPod{Pod: p, At: now}
 }
 
-// maxDepartedBytes is the largest size of Decision.Departed in bytes of JSON, because Departed is part of inputs,
-// results and heartbeats. Source of maxDepartedBytes: Temporal warns about payloads of 256 KiB. Half of 256 KiB is
+// maxDepartedPodsBytes is the largest size of Decision.Departed in bytes of JSON, because Departed is part of inputs,
+// results and heartbeats. Source of maxDepartedPodsBytes: Temporal warns about payloads of 256 KiB. Half of 256 KiB is
 // enough for 128 volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
-const maxDepartedBytes = 128 << 10
+const maxDepartedPodsBytes = 128 << 10
 
-// limitDepartedPods returns as many departed pods as fit into maxDepartedBytes, starting with the first. Lanes do not
+// limitDepartedPods returns as many departed pods as fit into maxDepartedPodsBytes, starting with the first. Lanes do not
 // wait for the volumes of the other departed pods.
 func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {
 		text, _ := json.Marshal(d) // json.Marshal of plain structs and strings never fails
-		if bytes += len(text) + len(","); bytes > maxDepartedBytes {
+		if bytes += len(text) + len(","); bytes > maxDepartedPodsBytes {
 			return all[:i]
 		}
 	}
@@ -190,17 +194,17 @@ func nextAwaitedVolume(d DepartedPod, o Facts, used map[string]bool) (awaitedVol
 		// a pod that finished without being deleted blocks no volume
 		return awaitedVolume{}, false
 	}
-	first := func(is func(Volume) bool) string {
+	first := func(is func(VolumeState) bool) string {
 		return list.FindFirst(d.Pod.Volumes, func(name string) bool { return !used[name] && is(o.Volumes[name]) })
 	}
 	if d.Free.IsZero() {
-		if name := first(func(v Volume) bool { return v.AttachedHere }); name != "" {
+		if name := first(func(v VolumeState) bool { return v.AttachedHere }); name != "" {
 			until := d.At.Add(o.Settings.Detach)
 			return awaitedVolume{d, StateDetaching, name, until}, until.After(o.Now)
 		}
 		d.Free = o.Now
 	}
-	name := first(func(v Volume) bool { return !v.AttachedElsewhere })
+	name := first(func(v VolumeState) bool { return !v.AttachedElsewhere })
 	until := d.Free.Add(o.Settings.Attach)
 	return awaitedVolume{d, StateAttaching, name, until}, name != "" && until.After(o.Now)
 }

@@ -24,14 +24,14 @@ type simulatedNode struct {
 // for each pod.
 func newSimulatedNode(seed int, means drain.RemovalMeans) *simulatedNode {
 	n := &simulatedNode{randomSource: randomSource(seed), Facts: newFacts(), requestCounts: map[string]int{}}
-	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.hasChanceOneIn(2)
+	n.Means, n.Volumes, n.Settings.Parallel = means, volumesByName{}, n.randomBoolOneIn(2)
 	for i := range 3 + n.randomIntBelow(25) {
 		p := randomPod(&n.randomSource, fmt.Sprintf("p%02d", i))
-		if p.Protected == "true" && means == drain.Evict {
+		if p.Protected == "true" && means == drain.MeansEvict {
 			p.Protected = "2h" // the simulation never removes the annotation
 		}
 		for _, name := range p.Volumes {
-			n.Volumes[name] = attachedHere
+			n.Volumes[name] = volumeAttachedHere
 		}
 		n.Pods = append(n.Pods, p)
 	}
@@ -44,7 +44,7 @@ func newSimulatedNode(seed int, means drain.RemovalMeans) *simulatedNode {
 				CurrentHealthy:     5,
 				DesiredHealthy:     3,
 				ExpectedPods:       3 + n.randomIntBelow(4),
-				IsUpToDate:         !n.hasChanceOneIn(4),
+				IsUpToDate:         !n.randomBoolOneIn(4),
 			},
 		)
 	}
@@ -58,17 +58,17 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 	for _, a := range d.Act {
 		i := slices.IndexFunc(n.Pods, func(p drain.Pod) bool { return p.UID == a.UID })
 		p := &n.Pods[i]
-		answer := drain.RequestAnswer{Means: a.Means, Result: drain.Accepted}
+		answer := drain.RequestAnswer{Means: a.Means, Result: drain.ResultAccepted}
 		switch {
-		case n.hasChanceOneIn(5):
-			answer.Result = pickItem(&n.randomSource, drain.Throttled, drain.NamespaceDeleting, drain.Failed)
-		case len(a.Probe) > 1 && n.hasChanceOneIn(2):
-			answer.Result = drain.SeveralBudgets
-		case len(a.Probe) == 1 && n.hasChanceOneIn(2), len(p.Budgets) == 1 && n.hasChanceOneIn(5):
-			answer.Result = drain.Refused
+		case n.randomBoolOneIn(5):
+			answer.Result = pickItem(&n.randomSource, drain.ResultThrottled, drain.ResultNamespaceDeleting, drain.ResultFailed)
+		case len(a.Probe) > 1 && n.randomBoolOneIn(2):
+			answer.Result = drain.ResultSeveralBudgets
+		case len(a.Probe) == 1 && n.randomBoolOneIn(2), len(p.Budgets) == 1 && n.randomBoolOneIn(5):
+			answer.Result = drain.ResultRefused
 		}
 		n.requestCounts[a.UID]++
-		p.Tries = drain.TryRecordAfterAttempt(p.Tries, answer, n.Now)
+		p.Tries = drain.RequestRecordAfterAnswer(p.Tries, answer, n.Now)
 		for j := range n.Budgets {
 			if b := &n.Budgets[j]; slices.Contains(p.Budgets, b.Key) {
 				b.NextProbe = drain.NextProbeTime(n.Now, b.IsMisconfigured() || len(a.Probe) > 1)
@@ -78,8 +78,8 @@ func (n *simulatedNode) executeDecision(d drain.Decision) {
 	}
 }
 
-// runEvent executes one random event, and reports whether an event was possible.
-func (n *simulatedNode) runEvent() bool {
+// runRandomEvent executes one random event, and reports whether an event was possible.
+func (n *simulatedNode) runRandomEvent() bool {
 	n.Now = n.Now.Add(time.Duration(1+n.randomIntBelow(5)) * time.Second)
 	var events []func()
 	for i, p := range n.Pods {
@@ -96,7 +96,10 @@ func (n *simulatedNode) runEvent() bool {
 	for _, name := range slices.Sorted(maps.Keys(n.Volumes)) {
 		inUse := slices.ContainsFunc(n.Pods, func(p drain.Pod) bool { return slices.Contains(p.Volumes, name) })
 		if n.Volumes[name].AttachedHere && !inUse && !isStuckVolume(name) {
-			events = append(events, func() { n.Volumes[name] = pickItem(&n.randomSource, attachedElsewhere, drain.Volume{}) })
+			events = append(
+				events,
+				func() { n.Volumes[name] = pickItem(&n.randomSource, volumeAttachedElsewhere, drain.VolumeState{}) },
+			)
 		}
 	}
 	if len(events) == 0 {
@@ -117,17 +120,17 @@ func (n *simulatedNode) removePod(i int) {
 			b.SentEvictions = 0
 			for k := range n.Pods {
 				if slices.Contains(n.Pods[k].Budgets, b.Key) {
-					n.Pods[k].Tries = drain.TryRecordWithoutPause(n.Pods[k].Tries)
+					n.Pods[k].Tries = drain.RequestRecordWithoutPause(n.Pods[k].Tries)
 				}
 			}
 		}
 	}
-	n.Pods, n.GoneCount = slices.Delete(n.Pods, i, i+1), n.GoneCount+1
+	n.Pods, n.GonePodCount = slices.Delete(n.Pods, i, i+1), n.GonePodCount+1
 }
 
 // A drain that calls Decide at each event and at the time Look ends with an empty node.
-func TestEveryDrainReachesAnEmptyNode(t *testing.T) {
-	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+func TestEveryDrainEndsWithAnEmptyNode(t *testing.T) {
+	for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 		for seed := range decidetest.RandomRunCount(150) {
 			n := newSimulatedNode(seed, means)
 			for step := 0; ; step++ {
@@ -147,7 +150,7 @@ func TestEveryDrainReachesAnEmptyNode(t *testing.T) {
 						seed,
 					)
 				}
-				if n.runEvent() {
+				if n.runRandomEvent() {
 					continue
 				}
 				n.executeDecision(again)

@@ -17,7 +17,7 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 	}
 	blocked, waiting := in(StateBlocked), in(StateWaiting)
 	result := Overview{Counts: PodCounts{
-		Gone:        p.GoneCount,
+		Gone:        p.GonePodCount,
 		Terminating: len(p.podStates) - blocked - waiting,
 		Blocked:     blocked,
 		Waiting:     waiting,
@@ -29,7 +29,13 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 		a.Pod.DeletedAt = time.Time{} // the pod has left, so its grace period no longer matters
 		views = append(
 			views,
-			&podState{pod: a.Pod, state: a.state, stateSince: since, cause: blockCause{name: a.volume}, nextTry: a.waitEnd},
+			&podState{
+				pod:             a.Pod,
+				state:           a.state,
+				stateSince:      since,
+				cause:           blockCause{name: a.volume},
+				nextRequestTime: a.waitEnd,
+			},
 		)
 	}
 	// States that may need a person come first, and pods that wait for their turn come last.
@@ -41,19 +47,19 @@ func (p *drainPlan) buildOverview(blockers []Blocker) Overview {
 	for _, v := range views[:min(len(views), MaxOverviewRows)] {
 		row := PodRow{
 			Pod: v.pod.key(), State: v.state, Since: v.stateSince, Attempts: v.pod.Tries.Attempts,
-			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextTry,
+			BlockedBy: cmp.Or(v.cause.name, v.cause.kind), Bad: v.cause.needsPerson, Next: v.nextRequestTime,
 		}
 		if v.state == StateBlocked && v.cause.kind == BlockedByBudget {
 			row.Budgets = v.pod.Budgets
 		}
 		result.Rows = append(result.Rows, row)
 	}
-	result.Why = p.summary(result.Counts, blockers)
+	result.Why = p.summarySentence(result.Counts, blockers)
 	return result
 }
 
-// summary returns one sentence that says what the drain waits for.
-func (p *drainPlan) summary(c PodCounts, blockers []Blocker) string {
+// summarySentence returns one sentence that says what the drain waits for.
+func (p *drainPlan) summarySentence(c PodCounts, blockers []Blocker) string {
 	parts := list.Map(list.SortedCopy(blockers, compareBlockersByImportance), func(b Blocker) string { return b.Why })
 	if len(parts) > maxNamesPerSentence {
 		parts = append(parts[:maxNamesPerSentence], fmt.Sprintf("%d more blockers", len(parts)-maxNamesPerSentence))
@@ -90,12 +96,12 @@ const (
 // server's last answer.
 func causeFromLastAnswer(p Pod) blockCause {
 	tries := p.Tries
-	switch refused := tries.Result == Refused || tries.Result == SeveralBudgets; {
+	switch refused := tries.Result == ResultRefused || tries.Result == ResultSeveralBudgets; {
 	case refused && !tries.Next.IsZero(): // a zero Next means that the pod's budgets have changed since the refusal
 		return blockCause{kind: BlockedByBudget, name: strings.Join(p.Budgets, " and "), why: refusalSentence(p)}
-	case tries.Result == NamespaceDeleting:
+	case tries.Result == ResultNamespaceDeleting:
 		return blockCause{kind: BlockedByNamespace}
-	case tries.Result == Failed:
+	case tries.Result == ResultFailed:
 		return blockCause{kind: BlockedByError}
 	default:
 		return blockCause{}
@@ -106,7 +112,7 @@ func causeFromLastAnswer(p Pod) blockCause {
 // differently.
 func refusalSentence(p Pod) string {
 	if len(p.Budgets) == 0 {
-		return phrase.CutText(
+		return phrase.TruncateText(
 			fmt.Sprintf("a PodDisruptionBudget that is not seen here keeps %s: %s", p.key(), p.Tries.Message),
 			maxMessageBytes,
 		)
@@ -158,7 +164,7 @@ func (p *drainPlan) blockerSentence(kind string, views []*podState) string {
 	who := phrase.JoinNames(names, maxNamesPerSentence, ", ")
 	switch kind {
 	case BlockedByProtection:
-		if until := views[0].nextTry; len(views) == 1 && !until.IsZero() {
+		if until := views[0].nextRequestTime; len(views) == 1 && !until.IsZero() {
 			return fmt.Sprintf("%s is not to be disrupted before %s", who, phrase.ClockText(until, p.Now))
 		}
 		return fmt.Sprintf("%s %s not to be disrupted", who, phrase.SingularOrPlural(len(views), "is", "are"))
@@ -174,7 +180,10 @@ func (p *drainPlan) blockerSentence(kind string, views []*podState) string {
 			who,
 		)
 	case BlockedByError:
-		return phrase.CutText(fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message), maxMessageBytes)
+		return phrase.TruncateText(
+			fmt.Sprintf("request for %s failed: %s", names[0], views[0].pod.Tries.Message),
+			maxMessageBytes,
+		)
 	default:
 		return views[0].cause.why
 	}

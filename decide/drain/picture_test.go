@@ -29,11 +29,11 @@ func TestSummaryOfADrain(t *testing.T) {
 			"4 pods left: 2 are terminating; 2 wait for their turn",
 		},
 		{
-			"volumes", nodeAfterDeparture(newFacts(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"volumes", factsAfterDeparture(newFacts(newPod("b", withVolumes("pv-b"))), volumesByName{"pv-a": volumeAttachedHere}, departedPod("a", 0, "pv-a")),
 			"1 pod left: volume pv-a of shop/a is still attached to the node; 1 waits for its turn",
 		},
 		{
-			"nothing but volumes", nodeAfterDeparture(newFacts(), volumesByName{"pv-a": attachedHere}, departedPod("a", 0, "pv-a")),
+			"nothing but volumes", factsAfterDeparture(newFacts(), volumesByName{"pv-a": volumeAttachedHere}, departedPod("a", 0, "pv-a")),
 			"no pods left: volume pv-a of shop/a is still attached to the node",
 		},
 		{
@@ -43,7 +43,7 @@ func TestSummaryOfADrain(t *testing.T) {
 		{
 			"many blockers, those first that need somebody", withKnownBudgets(newFacts(
 				newPod("a", withProtection("true")), newPod("b", withProtection("true")), newPod("c", withDrainLabel("wait-completed")),
-				newPod("d", withRequestAnswer(drain.RequestAnswer{Result: drain.NamespaceDeleting}, 0)), newPod("e", withRequestAnswer(drain.RequestAnswer{Result: drain.Failed, Message: "no"}, 0)),
+				newPod("d", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultNamespaceDeleting}, 0)), newPod("e", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultFailed, Message: "no"}, 0)),
 				newPod("f", withBudgets("shop/web")),
 			), withProbeAtEpoch(webBudget(0, 1, 1, 1))),
 			"6 pods left: PodDisruptionBudget shop/web allows none of its 1 healthy pod to go: it needs 1 of 1; " +
@@ -60,7 +60,7 @@ func TestSummaryOfADrain(t *testing.T) {
 
 func TestOverviewHasLimitedSize(t *testing.T) {
 	o := newFacts()
-	o.GoneCount = 7
+	o.GonePodCount = 7
 	for i := range 100 {
 		name := fmt.Sprintf("%03d", i)
 		o.Pods = append(
@@ -73,7 +73,7 @@ func TestOverviewHasLimitedSize(t *testing.T) {
 			),
 			newPod(
 				"failed-"+name,
-				withRequestAnswer(drain.RequestAnswer{Result: drain.Failed, Message: strings.Repeat("x", 10_000)}, 0),
+				withRequestAnswer(drain.RequestAnswer{Result: drain.ResultFailed, Message: strings.Repeat("x", 10_000)}, 0),
 			),
 		)
 		o.Budgets = append(
@@ -114,22 +114,22 @@ func blockerNames(blockers []drain.Blocker) []string {
 	return result
 }
 
-func TestRowsAreSortedByState(t *testing.T) {
-	o := nodeAfterDeparture(withKnownBudgets(newFacts(
+func TestOverviewRowsAreSortedByState(t *testing.T) {
+	o := factsAfterDeparture(withKnownBudgets(newFacts(
 		newPod("waiting", withDrainRule("Drain", 1)),
 		newPod("evicting"),
 		newPod(
 			"a-young",
 			withDeletionTime(epochPlus(20*time.Second)),
-			withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, 5*time.Second),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.ResultAccepted}, 5*time.Second),
 		),
 		newPod("old", withDeletionTime(epochPlus(10*time.Second))),
 		newPod(
 			"blocked",
 			withBudgets("shop/web"),
-			withRequestAnswer(drain.RequestAnswer{Result: drain.Refused}, time.Minute),
+			withRequestAnswer(drain.RequestAnswer{Result: drain.ResultRefused}, time.Minute),
 		),
-	), withProbeAtEpoch(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": attachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
+	), withProbeAtEpoch(webBudget(0, 1, 1, 2))), volumesByName{"pv-1": volumeAttachedHere}, departedPod("b-left", time.Second, "pv-1"), departedPod("a-left", time.Second, "pv-2"))
 	assert.Equal(t, []drain.PodRow{
 		{
 			Pod:       "shop/blocked",

@@ -11,11 +11,11 @@ import (
 
 // podState is the state of one pod to remove, during a decision.
 type podState struct {
-	pod                 Pod
-	treatment           PodTreatment
-	state               string     // state of the pod's row in the Overview
-	cause               blockCause // why the pod stays; zero: no cause
-	stateSince, nextTry time.Time
+	pod                         Pod
+	treatment                   PodTreatment
+	state                       string     // state of the pod's row in the Overview
+	cause                       blockCause // why the pod stays; zero: no cause
+	stateSince, nextRequestTime time.Time
 }
 
 // blockCause is the reason why a pod stays.
@@ -33,7 +33,7 @@ type drainPlan struct {
 	skippedCount     int
 	awaitedVolumes   []awaitedVolume
 	ledger           *budgetLedger
-	lanes            *evictionLanes
+	sequences        *removalSequences
 	actions          []Action
 	nextDecisionTime time.Time
 }
@@ -48,7 +48,7 @@ type drainPlan struct {
 func Decide(o Facts) Decision {
 	p := &drainPlan{Facts: o}
 	for _, pod := range o.Pods {
-		if o.Means == DeleteInOrder {
+		if o.Means == MeansDeleteInOrder {
 			pod.Budgets = nil // the API server checks no budget for a deletion
 		}
 		if t := TreatmentOfPod(pod); t.Behavior == BehaviorSkip {
@@ -64,10 +64,10 @@ func Decide(o Facts) Decision {
 			comparePodsByName(a.pod, b.pod),
 		)
 	})
-	if o.Means == Delete || o.Means == Kill {
-		p.requestDeletions()
+	if o.Means == MeansDelete || o.Means == MeansKill {
+		p.addDeletionRequests()
 	} else {
-		p.requestEvictions()
+		p.addEvictionRequests()
 	}
 	all := p.listBlockers(false)
 	d := Decision{
@@ -84,11 +84,11 @@ func Decide(o Facts) Decision {
 	return d
 }
 
-func (p *drainPlan) requestEvictions() {
+func (p *drainPlan) addEvictionRequests() {
 	p.awaitedVolumes = awaitedVolumes(p.Facts)
 	for _, a := range p.awaitedVolumes {
-		p.setNextDecisionTime(a.waitEnd)
-		p.setNextDecisionTime(a.waitStart().Add(slowVolumeAfter))
+		p.lowerNextDecisionTime(a.waitEnd)
+		p.lowerNextDecisionTime(a.waitStart().Add(slowVolumeAfter))
 	}
 	p.ledger = &budgetLedger{
 		now:            p.Now,
@@ -99,14 +99,14 @@ func (p *drainPlan) requestEvictions() {
 	for _, b := range p.Budgets {
 		p.ledger.budgets[b.Key] = b
 	}
-	p.lanes = newEvictionLanes(p.podStates, p.awaitedVolumes, p.Settings.Parallel)
+	p.sequences = newRemovalSequences(p.podStates, p.awaitedVolumes, p.Settings.Parallel)
 	// Find the first pod of the lowest order on the node. Finished pods, which have order MinInt32, are left out,
 	// because they do not delay other pods.
 	first := cmp.Or(list.FindFirst(p.podStates, func(v *podState) bool { return !v.pod.Finished }), &podState{})
 	for _, v := range p.podStates {
 		switch {
 		case v.pod.isLeaving():
-			p.awaitRemoval(v)
+			p.markPodLeaving(v)
 		case v.treatment.Order > first.treatment.Order:
 			v.state = StateWaiting
 		case v.treatment.Behavior == BehaviorWaitCompleted:
@@ -122,31 +122,31 @@ func (p *drainPlan) requestEvictions() {
 // busy.
 func (p *drainPlan) tryEviction(v *podState) {
 	if protected, until := IsProtected(v.pod, p.Now); protected {
-		v.state, v.cause, v.nextTry = StateBlocked, blockCause{kind: BlockedByProtection}, until
-		p.setNextDecisionTime(until)
+		v.state, v.cause, v.nextRequestTime = StateBlocked, blockCause{kind: BlockedByProtection}, until
+		p.lowerNextDecisionTime(until)
 		return
 	}
-	permit, lane := p.ledger.permitForPod(v.pod), p.lanes.laneOfPod(v.pod)
-	if v.cause = permit.cause; permit.isGiven {
+	permit, lane := p.ledger.permitForPod(v.pod), p.sequences.sequenceOfPod(v.pod)
+	if v.cause = permit.cause; permit.isGranted {
 		v.cause = causeFromLastAnswer(v.pod)
 	}
 	switch {
 	case lane.isBusy && (v.cause == (blockCause{}) || permit.isTemporary):
 		v.state, v.cause = StateWaiting, lane.cause
-	case lane.isBusy, !permit.isGiven && len(permit.probeBudgets) == 0 && permit.nextProbe.IsZero():
+	case lane.isBusy, !permit.isGranted && len(permit.budgetsToProbe) == 0 && permit.nextProbe.IsZero():
 		// only a new status of the budget can allow the eviction
 		v.state = StateBlocked
-	case p.scheduleRequest(v, phrase.LaterTime(permit.nextProbe, v.pod.Tries.Next)):
-		p.addAction(v, permit.probeBudgets)
+	case p.sendsRequestNow(v, phrase.LaterTime(permit.nextProbe, v.pod.Tries.Next)):
+		p.addAction(v, permit.budgetsToProbe)
 		p.ledger.countEviction(v.pod, permit)
 		lane.isBusy = true
-	case permit.isGiven && v.pod.Tries.Result == Throttled:
+	case permit.isGranted && v.pod.Tries.Result == ResultThrottled:
 		lane.isBusy = true // the API server is also busy for the other pods of the lane
 	}
 }
 
-// requestDeletions sends a request for every pod that got no request with the current means yet.
-func (p *drainPlan) requestDeletions() {
+// addDeletionRequests sends a request for every pod that got no request with the current means yet.
+func (p *drainPlan) addDeletionRequests() {
 	for _, v := range p.podStates {
 		tries, next := v.pod.Tries, time.Time{}
 		again := tries.Means == p.Means
@@ -154,18 +154,18 @@ func (p *drainPlan) requestDeletions() {
 			v.cause, next = causeFromLastAnswer(v.pod), tries.Next
 		}
 		switch {
-		case p.Means == Kill && again && (tries.Result == Accepted || tries.Result == Gone),
-			p.Means == Delete && v.pod.isLeaving():
-			p.awaitRemoval(v)
-		case p.scheduleRequest(v, next):
+		case p.Means == MeansKill && again && (tries.Result == ResultAccepted || tries.Result == ResultPodGone),
+			p.Means == MeansDelete && v.pod.isLeaving():
+			p.markPodLeaving(v)
+		case p.sendsRequestNow(v, next):
 			p.addAction(v, nil)
 		}
 	}
 }
 
-// scheduleRequest reports whether the request for a pod is sent now. A pod whose request is not sent now waits until
+// sendsRequestNow reports whether the request for a pod is sent now. A pod whose request is not sent now waits until
 // the time `next`.
-func (p *drainPlan) scheduleRequest(v *podState, next time.Time) bool {
+func (p *drainPlan) sendsRequestNow(v *podState, next time.Time) bool {
 	now := !next.After(p.Now)
 	switch {
 	case v.cause != (blockCause{}):
@@ -176,18 +176,18 @@ func (p *drainPlan) scheduleRequest(v *podState, next time.Time) bool {
 		v.state = StateWaiting
 	}
 	if !now {
-		v.nextTry = next
-		p.setNextDecisionTime(next)
+		v.nextRequestTime = next
+		p.lowerNextDecisionTime(next)
 	}
 	return now
 }
 
 func (p *drainPlan) addAction(v *podState, probe []string) {
-	p.actions = append(p.actions, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, Evict), Probe: probe})
+	p.actions = append(p.actions, Action{UID: v.pod.UID, Means: cmp.Or(p.Means, MeansEvict), Probe: probe})
 }
 
-// awaitRemoval sets the state of a pod whose removal was accepted or has begun.
-func (p *drainPlan) awaitRemoval(v *podState) {
+// markPodLeaving sets the state of a pod whose removal was accepted or has begun.
+func (p *drainPlan) markPodLeaving(v *podState) {
 	v.state, v.stateSince, v.cause = StateEvicting, v.pod.Tries.Last, blockCause{}
 	if v.pod.DeletedAt.IsZero() {
 		return
@@ -196,13 +196,13 @@ func (p *drainPlan) awaitRemoval(v *podState) {
 	if !v.pod.Tries.Accepted {
 		v.stateSince = v.pod.DeletedAt.Add(-v.pod.Grace)
 	}
-	overdue := v.pod.DeletedAt.Add(stuckAfter)
-	if p.setNextDecisionTime(overdue); !overdue.After(p.Now) {
+	overdue := v.pod.DeletedAt.Add(stuckPodAfter)
+	if p.lowerNextDecisionTime(overdue); !overdue.After(p.Now) {
 		v.cause = blockCause{kind: BlockedByTermination}
 	}
 }
 
-func (p *drainPlan) setNextDecisionTime(t time.Time) {
+func (p *drainPlan) lowerNextDecisionTime(t time.Time) {
 	if t.After(p.Now) && (p.nextDecisionTime.IsZero() || t.Before(p.nextDecisionTime)) {
 		p.nextDecisionTime = t
 	}
@@ -216,15 +216,15 @@ type RequestAnswer struct {
 	RetryAfter time.Duration // pause that the API server requested; zero: none
 }
 
-// TryRecordAfterAttempt returns the tries after one more attempt, whose answer arrived at the time now.
-func TryRecordAfterAttempt(t TryRecord, a RequestAnswer, now time.Time) TryRecord {
-	if t.Means != a.Means || a.Result != Failed {
+// RequestRecordAfterAnswer returns the tries after one more attempt, whose answer arrived at the time now.
+func RequestRecordAfterAnswer(t RequestRecord, a RequestAnswer, now time.Time) RequestRecord {
+	if t.Means != a.Means || a.Result != ResultFailed {
 		t.Failures = 0
 	}
 	t.Attempts++
 	t.Last, t.Means, t.Result, t.Message, t.Next = now, a.Means, a.Result, a.Message, time.Time{}
-	t.Accepted = t.Accepted || a.Result == Accepted
-	if a.Result == Failed {
+	t.Accepted = t.Accepted || a.Result == ResultAccepted
+	if a.Result == ResultFailed {
 		t.Failures++
 	}
 	if pause := a.retryPause(t.Failures); pause > 0 {
@@ -236,18 +236,18 @@ func TryRecordAfterAttempt(t TryRecord, a RequestAnswer, now time.Time) TryRecor
 // retryPause returns the pause before the next request; zero: no pause, because no retry is needed.
 func (a RequestAnswer) retryPause(failures int) time.Duration {
 	return map[RequestResult]time.Duration{
-		Refused:           refusedPause,
-		SeveralBudgets:    severalBudgetsPause,
-		Throttled:         max(a.RetryAfter, throttledPause),
-		NamespaceDeleting: namespacePause,
-		Failed:            min(firstFailurePause<<min(max(failures-1, 0), 10), longestFailurePause),
+		ResultRefused:           refusedPause,
+		ResultSeveralBudgets:    severalBudgetsPause,
+		ResultThrottled:         max(a.RetryAfter, throttledPause),
+		ResultNamespaceDeleting: namespaceDeletingPause,
+		ResultFailed:            min(firstFailurePause<<min(max(failures-1, 0), 10), longestFailurePause),
 	}[a.Result]
 }
 
-// TryRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or
+// RequestRecordWithoutPause ends the pause after a refusal, because one of the pod's budgets was changed, created or
 // deleted.
-func TryRecordWithoutPause(t TryRecord) TryRecord {
-	if t.Result == Refused || t.Result == SeveralBudgets {
+func RequestRecordWithoutPause(t RequestRecord) RequestRecord {
+	if t.Result == ResultRefused || t.Result == ResultSeveralBudgets {
 		t.Next = time.Time{}
 	}
 	return t

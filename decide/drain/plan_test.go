@@ -9,10 +9,15 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestPodsWithoutVolumesAreEvictedAtOnce(t *testing.T) {
+func TestPodsWithoutVolumesAreEvictedTogether(t *testing.T) {
 	d := drain.Decide(newFacts(newPod("b"), newPod("a"), newPod("c", withPriority(1000))))
 	assert.Equal(t, []drain.Action{
-		{UID: "uid-c", Means: drain.Evict}, {UID: "uid-a", Means: drain.Evict}, {UID: "uid-b", Means: drain.Evict},
+		{
+			UID:   "uid-c",
+			Means: drain.MeansEvict,
+		},
+		{UID: "uid-a", Means: drain.MeansEvict},
+		{UID: "uid-b", Means: drain.MeansEvict},
 	}, d.Act)
 	assert.Empty(t, d.Blockers)
 	assert.Zero(t, d.Look)
@@ -22,7 +27,7 @@ func TestPodsWithoutVolumesAreEvictedAtOnce(t *testing.T) {
 func TestEvictionIsTheFirstMeans(t *testing.T) {
 	assert.Equal(
 		t,
-		[]drain.Action{{UID: "uid-a", Means: drain.Evict}},
+		[]drain.Action{{UID: "uid-a", Means: drain.MeansEvict}},
 		drain.Decide(withMeans("", newFacts(newPod("a")))).Act,
 	)
 }
@@ -35,7 +40,7 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 		newPod("d", withDrainRule("Skip", 0)),
 		newPod("e", withDrainLabel("wait-completed"), asFinishedPod),
 	}
-	for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+	for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 		d := drain.Decide(withMeans(means, newFacts(stay...)))
 		assert.Equal(
 			t,
@@ -46,14 +51,14 @@ func TestANodeIsEmptyWhenOnlySkippedPodsAreLeft(t *testing.T) {
 }
 
 func TestALeavingPodIsNotEvictedAgain(t *testing.T) {
-	accepted := newPod("accepted", withRequestAnswer(drain.RequestAnswer{Result: drain.Accepted}, time.Hour))
-	gone := newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.Gone}, time.Hour))
+	accepted := newPod("accepted", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultAccepted}, time.Hour))
+	gone := newPod("gone", withRequestAnswer(drain.RequestAnswer{Result: drain.ResultPodGone}, time.Hour))
 	d := drain.Decide(newFacts(accepted, gone, newPod("deleted", withDeletionTime(epochPlus(time.Second)))))
 	assert.Empty(t, d.Act)
 	assert.False(t, d.Done, "they are waited for")
 	assert.Equal(t, map[string]string{"accepted": "Evicting", "gone": "Evicting", "deleted": "Terminating"}, rowStates(d))
 
-	accepted = changedPod(accepted, withRequestAnswer(drain.RequestAnswer{Result: drain.Failed}, time.Minute))
+	accepted = changedPod(accepted, withRequestAnswer(drain.RequestAnswer{Result: drain.ResultFailed}, time.Minute))
 	assert.Empty(t, drain.Decide(newFacts(accepted)).Act, "whatever was answered since")
 }
 
@@ -68,18 +73,18 @@ func TestDecisionEvictsOnlyPodsOfLowestOrder(t *testing.T) {
 	}
 	o := withKnownBudgets(newFacts(
 		newPod("terminating", withDrainRule("Drain", 1), withDeletionTime(epochPlus(10*time.Second))),
-		changedPod(answer("refused", drain.Refused, "", time.Second), func(p *drain.Pod) { p.Rule.Order = 1 }),
-		changedPod(answer("going", drain.NamespaceDeleting, "", time.Second), withBudgets()),
-		changedPod(answer("failed", drain.Failed, "no such thing", 2*time.Second), withBudgets()),
-		changedPod(answer("throttled", drain.Throttled, "", time.Second), withBudgets()),
-		changedPod(answer("notfound", drain.Gone, "", time.Second), withBudgets()),
+		changedPod(answer("refused", drain.ResultRefused, "", time.Second), func(p *drain.Pod) { p.Rule.Order = 1 }),
+		changedPod(answer("going", drain.ResultNamespaceDeleting, "", time.Second), withBudgets()),
+		changedPod(answer("failed", drain.ResultFailed, "no such thing", 2*time.Second), withBudgets()),
+		changedPod(answer("throttled", drain.ResultThrottled, "", time.Second), withBudgets()),
+		changedPod(answer("notfound", drain.ResultPodGone, "", time.Second), withBudgets()),
 		newPod("next", withDrainRule("Drain", 1)),
 		newPod("high", withDrainRule("Drain", 2)),
 		newPod("higher", withDrainRule("Drain", 3), withProtection("true")),
 		newPod("done", asFinishedPod),
 	), withProbeAtEpoch(webBudget(0, 2, 2, 3)))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"done", "next"}, podsWithRequest(d))
+	assert.Equal(t, []string{"done", "next"}, requestedPodNames(d))
 	assert.Equal(t, map[string]string{
 		"terminating": "Terminating",
 		"refused":     "Blocked",
@@ -106,14 +111,14 @@ func TestDecisionEvictsOnlyPodsOfLowestOrder(t *testing.T) {
 
 	o.Now = epochPlus(4 * time.Second)
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"done", "failed", "next", "throttled"}, podsWithRequest(d))
+	assert.Equal(t, []string{"done", "failed", "next", "throttled"}, requestedPodNames(d))
 	assert.Equal(t, "Blocked", rowStates(d)["failed"], "until it is answered")
 }
 
-func TestPodsAreEvictedOrderByOrder(t *testing.T) {
+func TestPodsAreEvictedInAscendingOrder(t *testing.T) {
 	o := newFacts(newPod("low", withDrainRule("Drain", -5)), newPod("none"), newPod("high", withDrainRule("Drain", 5)))
 	for _, want := range []string{"low", "none", "high"} {
-		assert.Equal(t, []string{want}, podsWithRequest(drain.Decide(o)))
+		assert.Equal(t, []string{want}, requestedPodNames(drain.Decide(o)))
 		o.Pods[0].DeletedAt = epochPlus(time.Second)
 		assert.Empty(t, drain.Decide(o).Act, "%s terminates: the next order waits until it is gone", want)
 		o.Pods = o.Pods[1:]
@@ -130,12 +135,12 @@ func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 		newPod("high", withDrainRule("Drain", 1)),
 	)
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"low"}, podsWithRequest(d))
+	assert.Equal(t, []string{"low"}, requestedPodNames(d))
 	assert.Equal(t, "Waiting", rowStates(d)["work"], "its order is zero")
 
 	o = newFacts(work, newPod("a"), newPod("high", withDrainRule("Drain", 1)))
 	d = drain.Decide(o)
-	assert.Equal(t, []string{"a"}, podsWithRequest(d), "of the same order")
+	assert.Equal(t, []string{"a"}, requestedPodNames(d), "of the same order")
 	assert.Equal(t, []drain.Blocker{{Kind: "WaitCompleted", Pods: 1, Why: "waits for shop/work to complete"}}, d.Blockers)
 
 	o = newFacts(work, newPod("high", withDrainRule("Drain", 1)))
@@ -145,25 +150,27 @@ func TestDrainWaitsForPodsWithWaitCompleted(t *testing.T) {
 	assert.Zero(t, d.Look, "no time ends it")
 
 	o.Pods[0].Finished = true
-	assert.Equal(t, []string{"high"}, podsWithRequest(drain.Decide(o)))
+	assert.Equal(t, []string{"high"}, requestedPodNames(drain.Decide(o)))
 	assert.Equal(
 		t,
 		[]string{"work", "high"},
-		podsWithRequest(drain.Decide(withMeans(drain.Delete, newFacts(work, newPod("high", withDrainRule("Drain", 1)))))),
+		requestedPodNames(
+			drain.Decide(withMeans(drain.MeansDelete, newFacts(work, newPod("high", withDrainRule("Drain", 1))))),
+		),
 		"deletion waits for no work",
 	)
 }
 
 func TestFinishedPodsDelayNoOtherPod(t *testing.T) {
 	o := newFacts(
-		newPod("done", asFinishedPod, withRequestAnswer(drain.RequestAnswer{Result: drain.Failed}, 0)),
+		newPod("done", asFinishedPod, withRequestAnswer(drain.RequestAnswer{Result: drain.ResultFailed}, 0)),
 		newPod("a", withDrainRule("Drain", 3)),
 	)
-	assert.Equal(t, []string{"a"}, podsWithRequest(drain.Decide(o)))
+	assert.Equal(t, []string{"a"}, requestedPodNames(drain.Decide(o)))
 }
 
-func TestUnexpectedRefusalPausesThePod(t *testing.T) {
-	refused := drain.RequestAnswer{Result: drain.Refused, Message: "would violate shop/db"}
+func TestUnexpectedRefusalDelaysTheNextRequest(t *testing.T) {
+	refused := drain.RequestAnswer{Result: drain.ResultRefused, Message: "would violate shop/db"}
 	a := newPod("a", withBudgets("shop/web"), withRequestAnswer(refused, time.Second))
 	d := drain.Decide(withKnownBudgets(newFacts(a), webBudget(1, 3, 2, 3)))
 	assert.Empty(t, d.Act)
@@ -177,13 +184,13 @@ func TestUnexpectedRefusalPausesThePod(t *testing.T) {
 		},
 	}, d.Blockers)
 
-	a.Tries = drain.TryRecordWithoutPause(a.Tries)
+	a.Tries = drain.RequestRecordWithoutPause(a.Tries)
 	d = drain.Decide(withKnownBudgets(newFacts(a), webBudget(1, 3, 2, 3)))
-	assert.Equal(t, []string{"a"}, podsWithRequest(d), "its status has changed")
+	assert.Equal(t, []string{"a"}, requestedPodNames(d), "its status has changed")
 	assert.Empty(t, d.Blockers)
 
 	d = drain.Decide(newFacts(newPod("a", withRequestAnswer(refused, 10*time.Second))))
-	assert.Equal(t, []string{"a"}, podsWithRequest(d))
+	assert.Equal(t, []string{"a"}, requestedPodNames(d))
 	assert.Equal(t, []drain.Blocker{
 		{
 			Kind: "PodDisruptionBudget",

@@ -21,17 +21,17 @@ func NextProbeTime(now time.Time, bad bool) time.Time {
 }
 
 // IsMisconfigured reports whether a budget can never allow an eviction. Either the budget requires as many healthy pods
-// as there are pods (maxUnavailable 0, or minAvailable of all), or hasNoExpectedPods is true. A budget is not
+// as there are pods (maxUnavailable 0, or minAvailable of all), or selectsUnmanagedPods is true. A budget is not
 // misconfigured if it only allows no eviction now, if its status is out of date, or if it counts evictions in progress.
 func (b DisruptionBudget) IsMisconfigured() bool {
 	return b.IsUpToDate && b.DisruptionsAllowed == 0 && b.DisruptedCount == 0 &&
-		(b.hasNoExpectedPods() || b.ExpectedPods > 0 && b.DesiredHealthy >= b.ExpectedPods)
+		(b.selectsUnmanagedPods() || b.ExpectedPods > 0 && b.DesiredHealthy >= b.ExpectedPods)
 }
 
-// hasNoExpectedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
+// selectsUnmanagedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
 // defines the expected number of pods. Source: Kubernetes' disruption controller, which reports such pods with the
 // event UnmanagedPods.
-func (b DisruptionBudget) hasNoExpectedPods() bool {
+func (b DisruptionBudget) selectsUnmanagedPods() bool {
 	return b.ExpectedPods == 0 && b.CurrentHealthy > 0
 }
 
@@ -65,7 +65,7 @@ func (b DisruptionBudget) denialReason() string {
 	return cmp.Or(
 		phrase.TextIf(!b.IsUpToDate, "%s was changed, and its pods are not counted again yet", name),
 		phrase.TextIf(
-			b.hasNoExpectedPods(),
+			b.selectsUnmanagedPods(),
 			"%s allows none of its %s to go: it is in percent or a maximum, and no controller says how many pods there "+
 				"should be; an integer minAvailable helps",
 			name,
@@ -109,19 +109,19 @@ type budgetLedger struct {
 
 // evictionPermit contains whether the budgets allow the eviction of one pod.
 type evictionPermit struct {
-	isGiven bool
-	cause   blockCause // why the eviction is not allowed
+	isGranted bool
+	cause     blockCause // why the eviction is not allowed
 	// the budget is used up only by evictions that were just sent, and the budget's next status may allow more
-	isTemporary  bool
-	probeBudgets []string  // keys of the pod's budgets if a probe may be sent for the pod
-	nextProbe    time.Time // earliest time of a probe; zero: not determined by time
+	isTemporary    bool
+	budgetsToProbe []string  // keys of the pod's budgets if a probe may be sent for the pod
+	nextProbe      time.Time // earliest time of a probe; zero: not determined by time
 }
 
 // permitForPod returns whether budgets allow the eviction of a pod. An eviction is allowed if the cache does not
 // contain the pod's budget, because the API server decides in any case.
 func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	if p.Pending || p.Finished || len(p.Budgets) == 0 {
-		return evictionPermit{isGiven: true}
+		return evictionPermit{isGranted: true}
 	}
 	if len(p.Budgets) > 1 {
 		names := strings.Join(p.Budgets, " and ")
@@ -133,7 +133,7 @@ func (l *budgetLedger) permitForPod(p Pod) evictionPermit {
 	}
 	b, known := l.budgets[p.Budgets[0]]
 	if !known || b.exemptsPod(p) || b.remainingEvictions() > l.evictionCounts[b.Key] {
-		return evictionPermit{isGiven: true}
+		return evictionPermit{isGranted: true}
 	}
 	answer := evictionPermit{
 		cause:       blockCause{kind: BlockedByBudget, name: b.Key, why: b.denialReason(), needsPerson: b.IsMisconfigured()},
@@ -154,14 +154,14 @@ func (l *budgetLedger) permitProbe(p Pod, answer evictionPermit) evictionPermit 
 		answer.nextProbe = phrase.LaterTime(answer.nextProbe, l.budgets[key].NextProbe)
 	}
 	if !answer.nextProbe.After(l.now) {
-		answer.probeBudgets, answer.nextProbe = p.Budgets, time.Time{}
+		answer.budgetsToProbe, answer.nextProbe = p.Budgets, time.Time{}
 	}
 	return answer
 }
 
 // countEviction counts the eviction of a pod that is sent now.
 func (l *budgetLedger) countEviction(p Pod, with evictionPermit) {
-	for _, key := range with.probeBudgets {
+	for _, key := range with.budgetsToProbe {
 		l.probedBudgets[key] = true
 	}
 	if p.Pending || p.Finished || len(p.Budgets) != 1 {
@@ -223,7 +223,7 @@ func requestedTreatment(p Pod) PodTreatment {
 // isLeaving reports whether a pod is being removed, or is gone but still in the cache. The drain waits for a leaving
 // pod.
 func (p Pod) isLeaving() bool {
-	return !p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == Gone
+	return !p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == ResultPodGone
 }
 
 func (p Pod) key() string { return p.Namespace + "/" + p.Name }

@@ -4,23 +4,23 @@ import "time"
 
 // This file holds the timeouts, back-offs and intervals of drains that no object configures.
 
-// The times of a drain's EscalationLadder.
+// The times of a drain's EscalationFacts.
 const (
-	// unusableTimeout is how long a node must be unusable before its pods are killed. On an unusable node, no kubelet
-	// confirms that a pod ended. Source of unusableTimeout: MCM, 5 min for a node that is not Ready or has a read-only
+	// unusableNodeTimeout is how long a node must be unusable before its pods are killed. On an unusable node, no kubelet
+	// confirms that a pod ended. Source of unusableNodeTimeout: MCM, 5 min for a node that is not Ready or has a read-only
 	// file system.
-	unusableTimeout = 5 * time.Minute
+	unusableNodeTimeout = 5 * time.Minute
 	// timePerEvictRetry is how much time each of the maxEvictRetries adds to the deadline of evictions. Source of
 	// timePerEvictRetry: MCM's pause between two evictions of a pod.
 	timePerEvictRetry = 20 * time.Second
-	// extraGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of extraGrace: MCM
+	// extraWaitAfterGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of extraWaitAfterGrace: MCM
 	// waits 30 s for a pod to end.
-	extraGrace = 30 * time.Second
+	extraWaitAfterGrace = 30 * time.Second
 )
 
-// OverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of OverdueAfter: a
+// StepOverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of StepOverdueAfter: a
 // worker restarts in less than a minute.
-const OverdueAfter = time.Minute
+const StepOverdueAfter = time.Minute
 
 // Pauses between two probes of a budget that allows no eviction. A probe is an eviction that the budget's status, which
 // may be old, does not allow. One request per minute is a small load for the API server, even if many nodes are drained
@@ -35,9 +35,9 @@ const (
 // volumes that no pod uses.
 const slowVolumeAfter = 30 * time.Second
 
-// stuckAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckAfter: Karpenter uses
+// stuckPodAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckPodAfter: Karpenter uses
 // the same value.
-const stuckAfter = time.Minute
+const stuckPodAfter = time.Minute
 
 // Pauses before the next request for a pod. The activity that sends the request adds jitter.
 const (
@@ -51,7 +51,7 @@ const (
 	throttledPause = 5 * time.Second
 	// Pause if the pod's namespace is being deleted. The namespace controller deletes the pod; a further request is
 	// sent in case the pod stays.
-	namespacePause = 30 * time.Second
+	namespaceDeletingPause = 30 * time.Second
 	// Pauses after failures in a row: each pause is twice as long as the previous pause. Sources of the pauses: MCM
 	// retries after 5 s, and one minute is short compared with a drain timeout.
 	firstFailurePause   = 5 * time.Second

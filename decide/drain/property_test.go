@@ -25,11 +25,11 @@ func (d *randomSource) randomIntBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
+func (d *randomSource) randomBoolOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 // randomTime returns a time up to two minutes before or after epoch; in half of the cases the zero time.
 func (d *randomSource) randomTime() time.Time {
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		return time.Time{}
 	}
 	return epochPlus(time.Duration(d.randomIntBelow(240)-120) * time.Second)
@@ -37,7 +37,7 @@ func (d *randomSource) randomTime() time.Time {
 
 // randomSubset returns a random sorted subset of the names.
 func (d *randomSource) randomSubset(names ...string) []string {
-	return slices.DeleteFunc(names, func(string) bool { return !d.hasChanceOneIn(3) })
+	return slices.DeleteFunc(names, func(string) bool { return !d.randomBoolOneIn(3) })
 }
 
 func pickItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
@@ -54,49 +54,49 @@ func shuffleItems[T any](d *randomSource, items []T) []T {
 // randomPod returns a random pod for which no request was sent.
 func randomPod(d *randomSource, name string) drain.Pod {
 	p := newPod(name, withPriority(int32(d.randomIntBelow(3))))
-	p.Finished, p.Pending, p.Ready = d.hasChanceOneIn(10), d.hasChanceOneIn(10), !d.hasChanceOneIn(4)
-	p.Mirror, p.DaemonSet = d.hasChanceOneIn(15), d.hasChanceOneIn(10)
+	p.Finished, p.Pending, p.Ready = d.randomBoolOneIn(10), d.randomBoolOneIn(10), !d.randomBoolOneIn(4)
+	p.Mirror, p.DaemonSet = d.randomBoolOneIn(15), d.randomBoolOneIn(10)
 	p.Label = pickItem(d, "", "", "", "", "skip", "WAIT-completed", "other")
 	p.Protected = pickItem(d, "", "", "", "true", "61m", "10m", "no")
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		p.Rule = &drain.Rule{
 			Name:     "rule",
 			Behavior: pickItem(d, "Drain", "Drain", "Skip", "WaitCompleted"),
 			Order:    int32(d.randomIntBelow(3) - 1),
 		}
 	}
-	if d.hasChanceOneIn(3) {
+	if d.randomBoolOneIn(3) {
 		p.Budgets = d.randomSubset("shop/db", "shop/mq", "shop/web")
 	}
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		p.Volumes = d.randomSubset("pv-1", "pv-2", "pv-3", "pv-4", "pv-"+name)
 		p.StatefulSet = pickItem(d, "", "shop/db")
 	}
 	return p
 }
 
-// addRandomTries adds random answers to earlier requests, with the means Evict or the present means.
-func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
+// addRandomRequests adds random answers to earlier requests, with the means Evict or the present means.
+func addRandomRequests(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 	for range d.randomIntBelow(3) {
 		a := drain.RequestAnswer{
-			Means: pickItem(d, drain.Evict, means),
+			Means: pickItem(d, drain.MeansEvict, means),
 			Result: pickItem(
 				d,
-				drain.Accepted,
-				drain.Gone,
-				drain.Refused,
-				drain.SeveralBudgets,
-				drain.Throttled,
-				drain.NamespaceDeleting,
-				drain.Failed,
+				drain.ResultAccepted,
+				drain.ResultPodGone,
+				drain.ResultRefused,
+				drain.ResultSeveralBudgets,
+				drain.ResultThrottled,
+				drain.ResultNamespaceDeleting,
+				drain.ResultFailed,
 			),
 		}
-		p.Tries = drain.TryRecordAfterAttempt(p.Tries, a, epochPlus(-time.Duration(d.randomIntBelow(60))*time.Second))
+		p.Tries = drain.RequestRecordAfterAnswer(p.Tries, a, epochPlus(-time.Duration(d.randomIntBelow(60))*time.Second))
 	}
-	if d.hasChanceOneIn(3) {
-		p.Tries = drain.TryRecordWithoutPause(p.Tries)
+	if d.randomBoolOneIn(3) {
+		p.Tries = drain.RequestRecordWithoutPause(p.Tries)
 	}
-	if d.hasChanceOneIn(8) {
+	if d.randomBoolOneIn(8) {
 		p.DeletedAt = d.randomTime()
 	}
 }
@@ -104,15 +104,23 @@ func addRandomTries(d *randomSource, p *drain.Pod, means drain.RemovalMeans) {
 // randomFacts returns the random facts of a node in a drain.
 func randomFacts(d *randomSource) drain.Facts {
 	o := newFacts()
-	o.Means = pickItem(d, drain.Evict, drain.Evict, drain.Evict, drain.DeleteInOrder, drain.Delete, drain.Kill)
-	o.Settings.Parallel, o.GoneCount, o.Volumes = d.hasChanceOneIn(2), d.randomIntBelow(5), volumesByName{}
+	o.Means = pickItem(
+		d,
+		drain.MeansEvict,
+		drain.MeansEvict,
+		drain.MeansEvict,
+		drain.MeansDeleteInOrder,
+		drain.MeansDelete,
+		drain.MeansKill,
+	)
+	o.Settings.Parallel, o.GonePodCount, o.Volumes = d.randomBoolOneIn(2), d.randomIntBelow(5), volumesByName{}
 	for i := range d.randomIntBelow(30) {
 		p := randomPod(d, fmt.Sprintf("p%02d", i))
-		addRandomTries(d, &p, o.Means)
+		addRandomRequests(d, &p, o.Means)
 		o.Pods = append(o.Pods, p)
 	}
 	for _, key := range []string{"shop/db", "shop/mq", "shop/web"} {
-		if !d.hasChanceOneIn(6) {
+		if !d.randomBoolOneIn(6) {
 			o.Budgets = append(o.Budgets, drain.DisruptionBudget{
 				Key:                   key,
 				DisruptionsAllowed:    d.randomIntBelow(4),
@@ -120,19 +128,19 @@ func randomFacts(d *randomSource) drain.Facts {
 				DesiredHealthy:        d.randomIntBelow(4),
 				ExpectedPods:          d.randomIntBelow(5),
 				DisruptedCount:        d.randomIntBelow(2),
-				IsUpToDate:            !d.hasChanceOneIn(5),
-				AlwaysAllowsUnhealthy: d.hasChanceOneIn(4),
+				IsUpToDate:            !d.randomBoolOneIn(5),
+				AlwaysAllowsUnhealthy: d.randomBoolOneIn(4),
 				SentEvictions:         d.randomIntBelow(2),
 				NextProbe:             d.randomTime(),
 			})
 		}
 	}
 	for _, name := range d.randomSubset("pv-1", "pv-2", "pv-3", "pv-left") {
-		o.Volumes[name] = drain.Volume{AttachedHere: d.hasChanceOneIn(2), AttachedElsewhere: d.hasChanceOneIn(2)}
+		o.Volumes[name] = drain.VolumeState{AttachedHere: d.randomBoolOneIn(2), AttachedElsewhere: d.randomBoolOneIn(2)}
 	}
 	for i := range d.randomIntBelow(3) {
 		p := randomPod(d, fmt.Sprintf("left%d", i))
-		addRandomTries(d, &p, o.Means)
+		addRandomRequests(d, &p, o.Means)
 		o.DepartedPods = append(
 			o.DepartedPods,
 			drain.DepartedPod{Pod: p, At: epochPlus(-time.Duration(d.randomIntBelow(150)) * time.Second), Free: d.randomTime()},
@@ -212,17 +220,17 @@ func checkActions(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 		if p.Tries.Means == o.Means {
 			require.False(t, p.Tries.Next.After(o.Now), "seed %d: too early %+v", seed, p)
 		}
-		if o.Means == drain.Kill {
+		if o.Means == drain.MeansKill {
 			continue
 		}
 		require.True(
 			t,
-			p.DeletedAt.IsZero() && !p.Tries.Accepted && p.Tries.Result != drain.Gone,
+			p.DeletedAt.IsZero() && !p.Tries.Accepted && p.Tries.Result != drain.ResultPodGone,
 			"seed %d: it goes already %+v",
 			seed,
 			p,
 		)
-		if o.Means == drain.Delete {
+		if o.Means == drain.MeansDelete {
 			continue
 		}
 		require.False(t, waitsForCompletion(p), "seed %d: %+v", seed, p)
@@ -234,7 +242,7 @@ func checkActions(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 		if len(p.Volumes) > 0 {
 			withVolumes++
 		}
-		if o.Means == drain.DeleteInOrder {
+		if o.Means == drain.MeansDeleteInOrder {
 			require.Empty(t, a.Probe, "seed %d: no budget is asked", seed)
 			continue
 		}
@@ -258,7 +266,7 @@ func checkActions(t *testing.T, seed int, o drain.Facts, d drain.Decision) {
 	if o.Means.KeepsPodOrder() && !o.Settings.Parallel {
 		busy := len(d.Departed) > 0 || slices.ContainsFunc(o.Pods, func(p drain.Pod) bool {
 			return !isSkippedPod(p) && len(p.Volumes) > 0 &&
-				(!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.Gone)
+				(!p.DeletedAt.IsZero() || p.Tries.Accepted || p.Tries.Result == drain.ResultPodGone)
 		})
 		require.LessOrEqual(t, withVolumes, map[bool]int{false: 1}[busy], "seed %d", seed)
 	}

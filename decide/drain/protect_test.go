@@ -12,7 +12,7 @@ import (
 func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	o := newFacts(newPod("a", withProtection("90m")), newPod("b"))
 	d := drain.Decide(o)
-	assert.Equal(t, []string{"b"}, podsWithRequest(d))
+	assert.Equal(t, []string{"b"}, requestedPodNames(d))
 	assert.Equal(t, epochPlus(30*time.Minute), d.Look, "the end of the protection")
 	assert.Equal(
 		t,
@@ -26,10 +26,10 @@ func TestAProtectedPodIsNotEvicted(t *testing.T) {
 	)
 
 	o.Now = epochPlus(30 * time.Minute)
-	assert.Equal(t, []string{"a", "b"}, podsWithRequest(drain.Decide(o)), "it has ended")
+	assert.Equal(t, []string{"a", "b"}, requestedPodNames(drain.Decide(o)), "it has ended")
 }
 
-func TestProtectedPodsAreOneBlocker(t *testing.T) {
+func TestProtectedPodsShareOneBlocker(t *testing.T) {
 	d := drain.Decide(
 		newFacts(
 			newPod("a", withProtection("true")),
@@ -46,8 +46,8 @@ func TestProtectedPodsAreOneBlocker(t *testing.T) {
 	assert.Zero(t, drain.Decide(newFacts(newPod("a", withProtection("true")))).Look, "nothing ends by itself")
 }
 
-func TestDeletionEndsAllProtection(t *testing.T) {
-	for _, means := range []drain.RemovalMeans{drain.Delete, drain.Kill} {
+func TestDeletionIgnoresDoNotDisrupt(t *testing.T) {
+	for _, means := range []drain.RemovalMeans{drain.MeansDelete, drain.MeansKill} {
 		d := drain.Decide(withMeans(means, newFacts(newPod("a", withProtection("true")))))
 		assert.Equal(t, []drain.Action{{UID: "uid-a", Means: means}}, d.Act)
 		assert.Empty(t, d.Blockers)

@@ -23,7 +23,7 @@ func TestPodsThatComeBackToACordonedNodeStay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			back := newPod("back", change, returned)
 			assert.Equal(t, drain.PodTreatment{Behavior: drain.BehaviorSkip}, drain.TreatmentOfPod(back))
-			for _, means := range []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill} {
+			for _, means := range []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill} {
 				d := drain.Decide(drain.Facts{Pods: []drain.Pod{back}, Means: means, Now: epoch})
 				assert.Empty(t, d.Act, means)
 				assert.True(t, d.Done, means)

@@ -66,7 +66,7 @@ func rankQueueEntries(turns []QueueEntry) []QueueEntry {
 }
 
 // compareByDrainStart sorts drains that have begun before drains that have not begun.
-func compareByDrainStart(a, b QueueEntry) int { return list.CompareKnownFirst(a.Started, b.Started) }
+func compareByDrainStart(a, b QueueEntry) int { return list.CompareTimesZeroLast(a.Started, b.Started) }
 
 func compareQueueEntries(a, b QueueEntry) int {
 	return cmp.Or(compareByDrainStart(a, b), cmp.Compare(a.Priority, b.Priority), a.DeletedAt.Compare(b.DeletedAt),

@@ -65,9 +65,9 @@ func withDeletionTime(end time.Time) func(*drain.Pod) {
 // withRequestAnswer adds a request to a pod. The API server answered the request with a at epoch minus ago.
 func withRequestAnswer(a drain.RequestAnswer, ago time.Duration) func(*drain.Pod) {
 	if a.Means == "" {
-		a.Means = drain.Evict
+		a.Means = drain.MeansEvict
 	}
-	return func(p *drain.Pod) { p.Tries = drain.TryRecordAfterAttempt(p.Tries, a, epochPlus(-ago)) }
+	return func(p *drain.Pod) { p.Tries = drain.RequestRecordAfterAnswer(p.Tries, a, epochPlus(-ago)) }
 }
 
 func asMirrorPod(p *drain.Pod)    { p.Mirror = true }
@@ -91,7 +91,7 @@ func webBudget(allowed, healthy, desired, expected int) drain.DisruptionBudget {
 // newFacts returns the facts of a node with these pods, drained with Evict.
 func newFacts(pods ...drain.Pod) drain.Facts {
 	return drain.Facts{
-		Pods: pods, Means: drain.Evict, Now: epoch,
+		Pods: pods, Means: drain.MeansEvict, Now: epoch,
 		Settings: drain.Settings{Attach: 90 * time.Second, Detach: 2 * time.Minute},
 	}
 }
@@ -106,8 +106,8 @@ func withKnownBudgets(o drain.Facts, budgets ...drain.DisruptionBudget) drain.Fa
 	return o
 }
 
-// podsWithRequest returns the names of the pods in a decision's actions, in the order of the actions.
-func podsWithRequest(d drain.Decision) []string {
+// requestedPodNames returns the names of the pods in a decision's actions, in the order of the actions.
+func requestedPodNames(d drain.Decision) []string {
 	var names []string
 	for _, a := range d.Act {
 		name := strings.TrimPrefix(a.UID, "uid-")

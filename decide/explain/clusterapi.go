@@ -22,11 +22,11 @@ const (
 	StageRecover         Stage = "Recover"         // the machine's node has joined and is not healthy
 	StageUpdate          Stage = "Update"          // a runtime extension is updating the machine in place
 	StagePaused          Stage = "Paused"          // a person has paused Cluster API's controllers for the machine
-	StageDelete          Stage = "Delete"          // the machine is being deleted, and the details are unknown
-	StageHooks           Stage = "Hooks"           // hooks delay the machine's drain, or the deletion of its instance
-	StageOwnDrain        Stage = "OwnDrain"        // Millwright's hook keeps the machine while Millwright drains its node
-	StageDrain           Stage = "Drain"           // Cluster API drains the machine's node
-	StageDetach          Stage = "Detach"          // the machine's volumes are being detached
+	StageUnknownDeletion Stage = "Delete"          // the machine is being deleted, and the details are unknown
+	StageAwaitHooks      Stage = "Hooks"           // hooks delay the machine's drain, or the deletion of its instance
+	StageMillwrightDrain Stage = "OwnDrain"        // Millwright's hook keeps the machine while Millwright drains its node
+	StageClusterAPIDrain Stage = "Drain"           // Cluster API drains the machine's node
+	StageDetachVolumes   Stage = "Detach"          // the machine's volumes are being detached
 	StageDeleteInstance  Stage = "DeleteInstance"  // the machine's instance is being deleted
 	StageDeleteBootstrap Stage = "DeleteBootstrap" // the machine's bootstrap configuration is being deleted
 	StageDeleteNode      Stage = "DeleteNode"      // the machine's Node object is being deleted
@@ -48,107 +48,107 @@ const (
 
 // stageTexts holds the texts for a stage.
 type stageTexts struct {
-	step          string // name of the step, from package vocabulary
-	goal          SingularPlural
+	stepName      string // name of the step, from package vocabulary
+	goal          PhraseForms
 	blocker       string
 	cause         string // a clause; Cluster API's message follows the clause
 	slowAfter     time.Duration
-	deadlineWords SingularPlural // what happens at the deadline
+	deadlineWords PhraseForms // what happens at the deadline
 }
 
 func textsByStage() map[Stage]stageTexts {
-	leaves := SingularPlural{"waits to leave", "wait to leave"}
+	leaves := PhraseForms{"waits to leave", "wait to leave"}
 	return map[Stage]stageTexts{
 		StageBootstrap: {
 			vocabulary.StepCreateInstance,
-			SingularPlural{"waits for its bootstrap data", "wait for their bootstrap data"},
-			vocabulary.BlockedBootstrapNotReady, "the bootstrap data are not ready", slowBootstrapAfter,
-			SingularPlural{},
+			PhraseForms{"waits for its bootstrap data", "wait for their bootstrap data"},
+			vocabulary.BlockedByBootstrapNotReady, "the bootstrap data are not ready", slowBootstrapAfter,
+			PhraseForms{},
 		},
 		StageInfrastructure: {
 			vocabulary.StepCreateInstance,
-			SingularPlural{"waits for its instance", "wait for their instances"},
-			vocabulary.BlockedInfrastructureNotReady, "the infrastructure is not ready", slowInstanceAfter,
-			SingularPlural{},
+			PhraseForms{"waits for its instance", "wait for their instances"},
+			vocabulary.BlockedByInfrastructureNotReady, "the infrastructure is not ready", slowInstanceAfter,
+			PhraseForms{},
 		},
 		StageJoin: {
 			vocabulary.StepAwaitNode,
-			SingularPlural{"waits for its node to join", "wait for their nodes to join"},
-			vocabulary.BlockedNodeNotJoined, "no node has joined", slowJoinAfter,
-			SingularPlural{},
+			PhraseForms{"waits for its node to join", "wait for their nodes to join"},
+			vocabulary.BlockedByNodeNotJoined, "no node has joined", slowJoinAfter,
+			PhraseForms{},
 		},
 		StageRecover: {
 			vocabulary.StepAwaitRecovery,
-			SingularPlural{"waits for its node to recover", "wait for their nodes to recover"},
-			vocabulary.BlockedNodeNotHealthy, "the node is not healthy", slowRecoveryAfter,
-			SingularPlural{},
+			PhraseForms{"waits for its node to recover", "wait for their nodes to recover"},
+			vocabulary.BlockedByUnhealthyNode, "the node is not healthy", slowRecoveryAfter,
+			PhraseForms{},
 		},
 		StageUpdate: {
 			vocabulary.StepAwaitUpdate,
-			SingularPlural{"waits for its update in place", "wait for their updates in place"},
-			vocabulary.BlockedInPlaceUpdate, "the update in place does not end", slowUpdateAfter,
-			SingularPlural{},
+			PhraseForms{"waits for its update in place", "wait for their updates in place"},
+			vocabulary.BlockedByInPlaceUpdate, "the update in place does not end", slowUpdateAfter,
+			PhraseForms{},
 		},
 		StagePaused: {
 			"",
-			SingularPlural{"waits to be resumed", "wait to be resumed"},
-			vocabulary.BlockedPaused,
+			PhraseForms{"waits to be resumed", "wait to be resumed"},
+			vocabulary.BlockedByPause,
 			"the Machine is paused",
 			0,
-			SingularPlural{},
+			PhraseForms{},
 		},
-		StageDelete: {
+		StageUnknownDeletion: {
 			vocabulary.StepDeleteInstance,
 			leaves,
-			vocabulary.BlockedMachineNotDeleted,
+			vocabulary.BlockedByMachineNotDeleted,
 			"the deletion does not end",
 			slowHandlingAfter,
-			SingularPlural{},
+			PhraseForms{},
 		},
-		StageHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, SingularPlural{}},
-		StageOwnDrain: {
+		StageAwaitHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, PhraseForms{}},
+		StageMillwrightDrain: {
 			vocabulary.StepDrain,
 			leaves,
-			vocabulary.BlockedNodeDrain,
+			vocabulary.BlockedByNodeDrain,
 			"Millwright drains the node",
 			slowDrainAfter,
-			SingularPlural{},
+			PhraseForms{},
 		},
-		StageDrain: {
-			vocabulary.StepDrain, leaves, vocabulary.BlockedNodeDrain, "Cluster API drains the node", slowDrainAfter,
-			SingularPlural{"it goes on without the pods that are left", "they go on without the pods that are left"},
+		StageClusterAPIDrain: {
+			vocabulary.StepDrain, leaves, vocabulary.BlockedByNodeDrain, "Cluster API drains the node", slowDrainAfter,
+			PhraseForms{"it goes on without the pods that are left", "they go on without the pods that are left"},
 		},
-		StageDetach: {
+		StageDetachVolumes: {
 			vocabulary.StepAwaitDetach,
 			leaves,
-			vocabulary.BlockedVolumeDetach,
+			vocabulary.BlockedByVolumeDetach,
 			"volumes are attached to the node",
 			slowDetachAfter,
-			SingularPlural{"it goes on without the volumes", "they go on without the volumes"},
+			PhraseForms{"it goes on without the volumes", "they go on without the volumes"},
 		},
 		StageDeleteInstance: {
 			vocabulary.StepDeleteInstance,
 			leaves,
-			vocabulary.BlockedInfrastructureNotDeleted,
+			vocabulary.BlockedByInfrastructureNotDeleted,
 			"the infrastructure is not deleted",
 			slowDeletionAfter,
-			SingularPlural{},
+			PhraseForms{},
 		},
 		StageDeleteBootstrap: {
 			vocabulary.StepDeleteInstance,
 			leaves,
-			vocabulary.BlockedBootstrapNotDeleted,
+			vocabulary.BlockedByBootstrapNotDeleted,
 			"the bootstrap configuration is not deleted",
 			slowDeletionAfter,
-			SingularPlural{},
+			PhraseForms{},
 		},
 		StageDeleteNode: {
 			vocabulary.StepDeleteNode,
 			leaves,
-			vocabulary.BlockedNodeNotDeleted,
+			vocabulary.BlockedByNodeNotDeleted,
 			"the Node object is not deleted",
 			slowHandlingAfter,
-			SingularPlural{},
+			PhraseForms{},
 		},
 	}
 }
@@ -173,7 +173,7 @@ type ClusterAPIMachine struct {
 }
 
 // StepName returns the machine's step, from package vocabulary; empty: the machine waits for nothing.
-func (m ClusterAPIMachine) StepName() string { return textsByStage()[m.Stage].step }
+func (m ClusterAPIMachine) StepName() string { return textsByStage()[m.Stage].stepName }
 
 // maxClusterAPIMessageBytes bounds the length of Cluster API's message in a cause. Source: Cluster API's message about
 // a drain names each pod, and a condition must have room for three causes.
@@ -193,7 +193,7 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 	w := WaitState{
 		Goal:  of.goal,
 		Since: m.Since,
-		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.CutText(message, maxClusterAPIMessageBytes)),
+		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.TruncateText(message, maxClusterAPIMessageBytes)),
 	}
 	if !m.Deadline.IsZero() {
 		w.NextEvent, w.NextEventTime = of.deadlineWords, m.Deadline
@@ -201,8 +201,8 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 	switch {
 	case m.Unhandled:
 		w.Cause = "no controller of Cluster API has looked at it"
-		w.NextEvent, w.NextEventTime = SingularPlural{}, time.Time{}
-	case m.Stage == StageHooks:
+		w.NextEvent, w.NextEventTime = PhraseForms{}, time.Time{}
+	case m.Stage == StageAwaitHooks:
 		w.Cause = fmt.Sprintf(
 			"%s %s %s it",
 			phrase.SingularOrPlural(len(m.Hooks), "the hook", "the hooks"),
@@ -217,10 +217,10 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 }
 
 // isSlow reports whether the stage counts as blocked.
-func (m ClusterAPIMachine) isSlow() bool { return m.HasFailed || !m.Now.Before(m.standstillStart()) }
+func (m ClusterAPIMachine) isSlow() bool { return m.HasFailed || !m.Now.Before(m.stageBlockerStart()) }
 
-// standstillStart returns the time from which the stage counts as blocked.
-func (m ClusterAPIMachine) standstillStart() time.Time {
+// stageBlockerStart returns the time from which the stage counts as blocked.
+func (m ClusterAPIMachine) stageBlockerStart() time.Time {
 	limit := textsByStage()[m.Stage].slowAfter
 	if m.Unhandled {
 		limit = slowHandlingAfter
@@ -228,20 +228,20 @@ func (m ClusterAPIMachine) standstillStart() time.Time {
 	return m.Since.Add(limit)
 }
 
-// StandstillTime returns the time at which the machine begins to count as blocked; zero: the machine waits for nothing,
+// BlockerStart returns the time at which the machine begins to count as blocked; zero: the machine waits for nothing,
 // or is already blocked.
-func (m ClusterAPIMachine) StandstillTime() time.Time {
+func (m ClusterAPIMachine) BlockerStart() time.Time {
 	if m.Stage == "" || m.DrainingMachine.Step != "" || m.isSlow() {
 		return time.Time{}
 	}
-	return m.standstillStart()
+	return m.stageBlockerStart()
 }
 
 func (m ClusterAPIMachine) blockers(of stageTexts) []string {
 	switch {
 	case m.Unhandled:
-		return []string{vocabulary.BlockedNotHandled}
-	case m.Stage == StageHooks:
+		return []string{vocabulary.BlockedByUnhandledMachine}
+	case m.Stage == StageAwaitHooks:
 		return m.Hooks
 	default:
 		return []string{of.blocker}
@@ -255,9 +255,9 @@ func (m ClusterAPIMachine) command() string {
 	switch {
 	case m.Unhandled:
 		return "kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api"
-	case m.Stage == StageHooks:
+	case m.Stage == StageAwaitHooks:
 		return fmt.Sprintf("kubectl annotate %s -n %s %s %s-", machines, m.Namespace, m.Name, m.Hooks[0])
-	case m.Stage == StageOwnDrain:
+	case m.Stage == StageMillwrightDrain:
 		return fmt.Sprintf("millwright drain explain %s/%s", m.Namespace, m.Name)
 	case m.Stage == StagePaused:
 		return fmt.Sprintf("kubectl annotate %s -n %s %s %s-", machines, m.Namespace, m.Name, vocabulary.AnnotationPaused)

@@ -21,7 +21,7 @@ func newClusterAPIMachine(
 		Name:      "m-1",
 		Stage:     stage,
 		Message:   message,
-		Since:     parseClock("09:00:00"),
+		Since:     parseClockTime("09:00:00"),
 		Now:       now,
 	}
 	for _, f := range change {
@@ -36,7 +36,7 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 	of := func(object string) func(*explain.ClusterAPIMachine) {
 		return func(m *explain.ClusterAPIMachine) { m.DescribedObject = object }
 	}
-	ends := func(m *explain.ClusterAPIMachine) { m.Deadline = parseClock("11:00:00") }
+	ends := func(m *explain.ClusterAPIMachine) { m.Deadline = parseClockTime("11:00:00") }
 	unhandled := func(m *explain.ClusterAPIMachine) { m.Unhandled = true }
 	hooks := func(keys ...string) func(*explain.ClusterAPIMachine) {
 		return func(m *explain.ClusterAPIMachine) { m.Hooks = keys }
@@ -63,33 +63,33 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 			newClusterAPIMachine(explain.StagePaused, ""), "waits to be resumed", "Paused",
 			"the Machine is paused (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 cluster.x-k8s.io/paused-`",
 		},
-		{newClusterAPIMachine(explain.StageDelete, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageUnknownDeletion, "x"), "waits to leave", "MachineNotDeleted", "the deletion does not end: x (since 09:00:00 UTC)" + describe},
 		{
-			newClusterAPIMachine(explain.StageDelete, "", unhandled), "waits to leave", "NotHandled",
+			newClusterAPIMachine(explain.StageUnknownDeletion, "", unhandled), "waits to leave", "NotHandled",
 			"no controller of Cluster API has looked at it (since 09:00:00 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`",
 		},
 		{
-			newClusterAPIMachine(explain.StageHooks, "x", hooks("a/one")), "waits to leave", "a/one",
+			newClusterAPIMachine(explain.StageAwaitHooks, "x", hooks("a/one")), "waits to leave", "a/one",
 			"the hook a/one keeps it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
 		{
-			newClusterAPIMachine(explain.StageHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
+			newClusterAPIMachine(explain.StageAwaitHooks, "x", hooks("a/one", "a/two")), "waits to leave", "a/one a/two",
 			"the hooks a/one, a/two keep it (since 09:00:00 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop m-1 a/one-`",
 		},
-		{newClusterAPIMachine(explain.StageOwnDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
+		{newClusterAPIMachine(explain.StageMillwrightDrain, ""), "waits to leave", "NodeDrain", "Millwright drains the node (since 09:00:00 UTC); `millwright drain explain shop/m-1`"},
 		{
-			newClusterAPIMachine(explain.StageOwnDrain, "", func(m *explain.ClusterAPIMachine) {
+			newClusterAPIMachine(explain.StageMillwrightDrain, "", func(m *explain.ClusterAPIMachine) {
 				m.DrainingMachine = waitingMachine("evict-pods", "a budget", withBlockers("PodDisruptionBudget shop/web"), asEvictingMachine)
 			}),
 			"waits to leave", "PodDisruptionBudget shop/web", "a budget (since 09:00:00 UTC); the pods still on its node are deleted; `kubectl edit pdb -n shop web`",
 		},
 		{
-			newClusterAPIMachine(explain.StageDrain, "pods", ends), "waits to leave", "NodeDrain",
+			newClusterAPIMachine(explain.StageClusterAPIDrain, "pods", ends), "waits to leave", "NodeDrain",
 			"Cluster API drains the node: pods (since 09:00:00 UTC); it goes on without the pods that are left at 11:00:00 UTC" + describe,
 		},
-		{newClusterAPIMachine(explain.StageDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
+		{newClusterAPIMachine(explain.StageClusterAPIDrain, "pods"), "waits to leave", "NodeDrain", "Cluster API drains the node: pods (since 09:00:00 UTC)" + describe},
 		{
-			newClusterAPIMachine(explain.StageDetach, "", ends), "waits to leave", "VolumeDetach",
+			newClusterAPIMachine(explain.StageDetachVolumes, "", ends), "waits to leave", "VolumeDetach",
 			"volumes are attached to the node (since 09:00:00 UTC); it goes on without the volumes at 11:00:00 UTC" + describe,
 		},
 		{newClusterAPIMachine(explain.StageDeleteInstance, "x"), "waits to leave", "InfrastructureNotDeleted", "the infrastructure is not deleted: x (since 09:00:00 UTC)" + describe},
@@ -113,43 +113,48 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 }
 
 // A Cluster API machine counts as blocked after the limit of its stage. A Lost machine counts as blocked at once.
-func TestStandstillTimeOfClusterAPIMachine(t *testing.T) {
+func TestBlockerStartOfClusterAPIMachine(t *testing.T) {
 	for stage, after := range map[explain.Stage]time.Duration{
 		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,
-		explain.StageRecover: 2 * time.Minute, explain.StageUpdate: 10 * time.Minute, explain.StagePaused: 0, explain.StageDelete: 2 * time.Minute, explain.StageDrain: 2 * time.Minute,
-		explain.StageDetach: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
+		explain.StageRecover: 2 * time.Minute, explain.StageUpdate: 10 * time.Minute, explain.StagePaused: 0, explain.StageUnknownDeletion: 2 * time.Minute, explain.StageClusterAPIDrain: 2 * time.Minute,
+		explain.StageDetachVolumes: 2 * time.Minute, explain.StageDeleteInstance: 5 * time.Minute, explain.StageDeleteBootstrap: 5 * time.Minute, explain.StageDeleteNode: 2 * time.Minute,
 	} {
 		m := newClusterAPIMachine(stage, "")
-		turns := parseClock("09:00:00").Add(after)
+		turns := parseClockTime("09:00:00").Add(after)
 		if m.Now = turns.Add(-time.Second); after > 0 {
-			assert.Equal(t, turns, m.StandstillTime(), "%s", stage)
+			assert.Equal(t, turns, m.BlockerStart(), "%s", stage)
 			assert.False(t, m.CurrentWait().IsBlocked(), "%s", stage)
 			assert.Empty(t, m.CurrentWait().Command, "nothing is to be done yet")
 			lost := m
 			lost.HasFailed = true
 			assert.True(t, lost.CurrentWait().IsBlocked(), "%s", stage)
-			assert.Zero(t, lost.StandstillTime())
+			assert.Zero(t, lost.BlockerStart())
 		}
 		m.Now = turns
-		assert.Zero(t, m.StandstillTime(), "%s", stage)
+		assert.Zero(t, m.BlockerStart(), "%s", stage)
 		assert.True(t, m.CurrentWait().IsBlocked(), "%s", stage)
 	}
-	assert.Zero(t, explain.ClusterAPIMachine{Now: now}.StandstillTime())
+	assert.Zero(t, explain.ClusterAPIMachine{Now: now}.BlockerStart())
 	first := newClusterAPIMachine(explain.StageInfrastructure, "")
-	first.Now, first.Unhandled = parseClock("09:01:00"), true
+	first.Now, first.Unhandled = parseClockTime("09:01:00"), true
 	second := newClusterAPIMachine(explain.StageJoin, "")
 	second.Now = first.Now
 	s := explain.MachineSet{ClusterAPIMachines: []explain.ClusterAPIMachine{second, first, {Now: now}}}
-	assert.Equal(t, parseClock("09:02:00"), s.NextEvaluationTime(time.Time{}), "the first one")
-	assert.Equal(t, parseClock("09:01:30"), s.NextEvaluationTime(parseClock("09:01:30")), "something else comes before")
-	assert.True(t, s.HasActiveMachine())
-	assert.False(t, explain.MachineSet{ClusterAPIMachines: []explain.ClusterAPIMachine{{Now: now}}}.HasActiveMachine())
+	assert.Equal(t, parseClockTime("09:02:00"), s.NextEvaluationTime(time.Time{}), "the first one")
+	assert.Equal(
+		t,
+		parseClockTime("09:01:30"),
+		s.NextEvaluationTime(parseClockTime("09:01:30")),
+		"something else comes before",
+	)
+	assert.True(t, s.HasMachineInStage())
+	assert.False(t, explain.MachineSet{ClusterAPIMachines: []explain.ClusterAPIMachine{{Now: now}}}.HasMachineInStage())
 }
 
 // The summary of a Cluster API set has the same form as the summary of another set.
 func TestClusterAPISetSummarizesItsMachines(t *testing.T) {
 	drained := func(name, message string) explain.ClusterAPIMachine {
-		m := newClusterAPIMachine(explain.StageDrain, message)
+		m := newClusterAPIMachine(explain.StageClusterAPIDrain, message)
 		m.Name = name
 		return m
 	}

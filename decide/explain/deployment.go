@@ -18,9 +18,9 @@ type Deployment struct {
 	IsClusterAPI      bool   // the deployment is a Cluster API MachineDeployment
 	ResumeCommand     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
 	// why the machines stay on an earlier revision, without Next and Command; zero: the machines follow the template
-	PinWait              WaitState
-	ReplacementHold      string    // why failed machines are not replaced now; empty: they are replaced, or none failed
-	ReplacementHoldSince time.Time // when ReplacementHold began; zero: the hold begins now
+	PinWait               WaitState
+	ReplacementHoldReason string    // why failed machines are not replaced now; empty: they are replaced, or none failed
+	ReplacementHoldSince  time.Time // when ReplacementHoldReason began; zero: the hold begins now
 	// RolloutStep describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
 	RolloutStep    string
 	RolloutStepEnd time.Time
@@ -48,7 +48,7 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
 	if d.PinWait.IsBlocked() {
-		d.PinWait.NextEvent, d.PinWait.Command = SingularPlural{
+		d.PinWait.NextEvent, d.PinWait.Command = PhraseForms{
 			Singular: "change the template, or retry it",
 		}, d.rolloutCommand(
 			"retry",
@@ -59,26 +59,26 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 		if c.Reason == vocabulary.ReasonDeploymentRollbackTemplateNotFound {
 			waits = append(waits, WaitState{
 				Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message,
-				NextEvent: SingularPlural{Singular: "create it again, or change the template"},
-				Command:   "kubectl edit " + d.objectName(),
+				NextEvent: PhraseForms{Singular: "create it again, or change the template"},
+				Command:   "kubectl edit " + d.kubectlArguments(),
 			})
 		}
 		if c.Type != vocabulary.ConditionProgressing {
 			continue
 		}
 		w := d.progressingWait(c)
-		stopped := w.IsBlocked() && (w.Blockers[0] == vocabulary.BlockedPaused || w.Blockers[0] == vocabulary.BlockedHold)
+		stopped := w.IsBlocked() && (w.Blockers[0] == vocabulary.BlockedByPause || w.Blockers[0] == vocabulary.BlockedByHold)
 		if w.IsBlocked() && (!stopped || d.HasPendingChanges) {
 			waits = append(waits, w)
 		}
 	}
-	if d.ReplacementHold != "" {
+	if d.ReplacementHoldReason != "" {
 		waits = append(waits, WaitState{
 			Blockers: []string{
 				vocabulary.ConditionReplacementHeld,
 			},
 			Since:   d.ReplacementHoldSince,
-			Cause:   "failed machines are not replaced: " + d.ReplacementHold,
+			Cause:   "failed machines are not replaced: " + d.ReplacementHoldReason,
 			Command: "kubectl get machines -n " + d.Namespace,
 		})
 	}
@@ -89,42 +89,46 @@ func (d Deployment) waitsOfDeployment() []WaitState {
 // progressingWait returns the zero WaitState.
 func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
-	object := d.objectName()
+	object := d.kubectlArguments()
 	switch c.Reason {
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
-		w.Blockers, w.Command = []string{vocabulary.BlockedRefused}, "kubectl edit "+object
-		w.NextEvent = SingularPlural{
-			Singular: "it is tried again at least every " + phrase.DurationText(MaxRefusedRetryPause),
+		w.Blockers, w.Command = []string{vocabulary.BlockedByRefusedWrite}, "kubectl edit "+object
+		w.NextEvent = PhraseForms{
+			Singular: "it is tried again at least every " + phrase.DurationText(MaxRefusedWriteRetryPause),
 		}
 	case vocabulary.ReasonPolicyInvalid:
-		w.NextEvent = SingularPlural{Singular: "give the deployment a progress deadline, or correct the policy"}
+		w.NextEvent = PhraseForms{Singular: "give the deployment a progress deadline, or correct the policy"}
 		w.Command = "kubectl edit rolloutpolicies -n " + d.Namespace
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.NextEvent = SingularPlural{
+		w.NextEvent = PhraseForms{
 			Singular: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval),
 		}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.NextEvent, w.Command = []string{
-			vocabulary.BlockedPaused,
+			vocabulary.BlockedByPause,
 		}, untilResumedWords(), d.rolloutCommand(
 			"resume",
 		)
 		if d.ResumeCommand != "" {
-			w.NextEvent, w.Command = SingularPlural{Singular: "nothing is done until this has ended"}, d.ResumeCommand
+			w.NextEvent, w.Command = PhraseForms{Singular: "nothing is done until this has ended"}, d.ResumeCommand
 		}
 	case vocabulary.ReasonRolloutHeld:
-		w.Blockers, w.NextEvent, w.Command = []string{vocabulary.BlockedHold}, untilResumedWords(), d.rolloutCommand("resume")
+		w.Blockers, w.NextEvent, w.Command = []string{
+			vocabulary.BlockedByHold,
+		}, untilResumedWords(), d.rolloutCommand(
+			"resume",
+		)
 	case vocabulary.ReasonRolloutWaiting:
-		w.Blockers, w.Command = []string{vocabulary.BlockedApproval}, d.rolloutCommand("approve")+reasonFlag
+		w.Blockers, w.Command = []string{vocabulary.BlockedByMissingApproval}, d.rolloutCommand("approve")+requiredReasonFlag
 		if d.RolloutStep != "" {
-			w.Blockers = []string{vocabulary.BlockedRolloutStep}
+			w.Blockers = []string{vocabulary.BlockedByRolloutStep}
 			w.Cause = d.RolloutStep
-			w.NextEvent = SingularPlural{Singular: "the next step begins"}
+			w.NextEvent = PhraseForms{Singular: "the next step begins"}
 			w.NextEventTime = d.RolloutStepEnd
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
@@ -136,12 +140,12 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 }
 
 // untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() SingularPlural {
-	return SingularPlural{Singular: "nothing is rolled out until somebody resumes it"}
+func untilResumedWords() PhraseForms {
+	return PhraseForms{Singular: "nothing is rolled out until somebody resumes it"}
 }
 
-// objectName returns the arguments with which kubectl names the deployment.
-func (d Deployment) objectName() string {
+// kubectlArguments returns the arguments with which kubectl names the deployment.
+func (d Deployment) kubectlArguments() string {
 	return fmt.Sprintf("%s -n %s %s", d.resourceName(), d.Namespace, d.Name)
 }
 

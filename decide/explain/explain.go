@@ -15,16 +15,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// SingularPlural are the forms of a phrase for one object and for several objects.
-type SingularPlural struct{ Singular, Plural string }
+// PhraseForms are the forms of a phrase for one object and for several objects.
+type PhraseForms struct{ Singular, Plural string }
 
-func (w SingularPlural) textForCount(n int) string {
+func (w PhraseForms) textForCount(n int) string {
 	return phrase.SingularOrPlural(n, w.Singular, w.Plural)
 }
 
 // WaitState is one wait of an object. The zero WaitState means that the object waits for nothing.
 type WaitState struct {
-	Goal SingularPlural // what the object cannot do yet, as a verb: "waits to leave"
+	Goal PhraseForms // what the object cannot do yet, as a verb: "waits to leave"
 
 	// Blockers name what blocks the object, for status.currentOperation.blockedBy and the search attribute BlockedBy. A
 	// blocker is a reason, or the kind and name of an object; empty: nothing blocks the object, and the wait only takes
@@ -33,10 +33,10 @@ type WaitState struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	NextEvent     SingularPlural // what happens if no person acts; empty: nothing
-	NextEventTime time.Time      // time of Next; zero: unknown
-	IsRepeated    bool           // the attempt is repeated at the time At, but the wait ends only if a person acts
-	Command       string         // command that removes the blocker or shows it; empty: no such command is known
+	NextEvent     PhraseForms // what happens if no person acts; empty: nothing
+	NextEventTime time.Time   // time of Next; zero: unknown
+	IsRepeated    bool        // the attempt is repeated at the time At, but the wait ends only if a person acts
+	Command       string      // command that removes the blocker or shows it; empty: no such command is known
 }
 
 // endTime returns the time at which the wait ends without a person; zero: never, or unknown.
@@ -63,16 +63,16 @@ func (w WaitState) Sentence(now time.Time) string {
 	if w.Cause == "" {
 		return ""
 	}
-	return w.Cause + w.sinceText(now) + w.nextText(1, "at %s", now)
+	return w.Cause + w.sinceText(now) + w.nextEventText(1, "at %s", now)
 }
 
 func (w WaitState) sinceText(now time.Time) string {
 	return phrase.TextIf(!w.Since.IsZero(), " (since %s)", phrase.ClockText(w.Since, now))
 }
 
-// nextText describes the next event and the command. nextText contains a time instead of the remaining duration, so
+// nextEventText describes the next event and the command. nextEventText contains a time instead of the remaining duration, so
 // that the status text stays the same at each evaluation.
-func (w WaitState) nextText(n int, when string, now time.Time) string {
+func (w WaitState) nextEventText(n int, when string, now time.Time) string {
 	at := phrase.TextIf(!w.NextEventTime.IsZero(), " "+when, phrase.ClockText(w.NextEventTime, now))
 	return phrase.TextIf(
 		w.NextEvent.Singular != "",
@@ -103,9 +103,9 @@ func (s Summary) IsBlocked() bool { return s.Reason != "" }
 // holds 2 KiB, and a blocker has up to 317 bytes.
 const MaxBlockers = 5
 
-// maxGroups is how many causes a summary names. Source: three causes fit on a screen with 80 columns, and into a
+// maxSummaryCauses is how many causes a summary names. Source: three causes fit on a screen with 80 columns, and into a
 // condition.
-const maxGroups = 3
+const maxSummaryCauses = 3
 
 // summarizeWaits returns the Summary of an object: its own Waits first, in their order, then the Waits of its machines.
 // Machines with the same goal and the same cause are one group. Groups that need a person come first, then the groups
@@ -114,7 +114,7 @@ const maxGroups = 3
 func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	groups := list.Map(
 		list.Filter(own, WaitState.IsBlocked),
-		func(w WaitState) waitGroup { return waitGroup{WaitState: w} },
+		func(w WaitState) groupedWait { return groupedWait{WaitState: w} },
 	)
 	groups = append(groups, groupWaits(list.Filter(machines, WaitState.IsBlocked))...)
 	var s Summary
@@ -126,7 +126,7 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 				s.Blockers = append(s.Blockers, name)
 			}
 		}
-		if i < maxGroups {
+		if i < maxSummaryCauses {
 			texts = append(texts, g.sentence(of, now))
 		}
 	}
@@ -134,14 +134,14 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 		return s
 	}
 	s.Reason = ReasonOfBlocker(s.Blockers[0])
-	s.Message = phrase.CutMessage(
+	s.Message = phrase.TruncateMessage(
 		strings.Join(
 			texts,
 			". ",
 		) + phrase.TextIf(
-			len(groups) > maxGroups,
+			len(groups) > maxSummaryCauses,
 			". And %s",
-			phrase.CountText(len(groups)-maxGroups, "other cause"),
+			phrase.CountText(len(groups)-maxSummaryCauses, "other cause"),
 		),
 	)
 	return s
@@ -167,9 +167,9 @@ func waitsOfMachines(own []WaitState, machines []Machine) []WaitState {
 func NeedsPerson(blockers []string) bool {
 	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
 		switch name {
-		case vocabulary.BlockedPaused,
-			vocabulary.BlockedHold,
-			vocabulary.BlockedApproval,
+		case vocabulary.BlockedByPause,
+			vocabulary.BlockedByHold,
+			vocabulary.BlockedByMissingApproval,
 			vocabulary.ReasonInvalid,
 			vocabulary.ReasonMachineSetInvalid,
 			vocabulary.ReasonTemplateNotFound,
@@ -200,16 +200,16 @@ func ReasonOfBlocker(blocker string) string {
 	return valid
 }
 
-// waitGroup is a group of machines with the same wait. Since is the earliest beginning, At the earliest end, and
+// groupedWait is a group of machines with the same wait. Since is the earliest beginning, At the earliest end, and
 // Command the command of the first machine by name.
-type waitGroup struct {
+type groupedWait struct {
 	WaitState
 
 	machineCount int  // number of machines; zero: the object's own wait
 	timesDiffer  bool // the machines' values of At differ
 }
 
-func (g waitGroup) sentence(of int, now time.Time) string {
+func (g groupedWait) sentence(of int, now time.Time) string {
 	if g.machineCount == 0 {
 		return g.Sentence(now)
 	}
@@ -224,24 +224,24 @@ func (g waitGroup) sentence(of int, now time.Time) string {
 		g.Goal.textForCount(g.machineCount),
 		g.sinceText(now),
 		g.Cause,
-		g.nextText(g.machineCount, when, now),
+		g.nextEventText(g.machineCount, when, now),
 	)
 }
 
 // groupWaits returns the groups of machines, the most important group first.
-func groupWaits(machines []WaitState) []waitGroup {
+func groupWaits(machines []WaitState) []groupedWait {
 	type key struct {
-		goal, next      SingularPlural
+		goal, next      PhraseForms
 		cause, blockers string
 	}
-	var groups []waitGroup
+	var groups []groupedWait
 	at := map[key]int{}
 	for _, w := range machines {
 		k := key{w.Goal, w.NextEvent, w.Cause, strings.Join(w.Blockers, "\x00")}
 		i, known := at[k]
 		if !known {
 			at[k] = len(groups)
-			groups = append(groups, waitGroup{WaitState: w, machineCount: 1})
+			groups = append(groups, groupedWait{WaitState: w, machineCount: 1})
 			continue
 		}
 		g := &groups[i]
@@ -249,7 +249,7 @@ func groupWaits(machines []WaitState) []waitGroup {
 		g.timesDiffer = g.timesDiffer || !g.NextEventTime.Equal(w.NextEventTime)
 		g.Since, g.NextEventTime = earlierTime(g.Since, w.Since), earlierTime(g.NextEventTime, w.NextEventTime)
 	}
-	return list.SortedCopyOfLargeItems(groups, func(a, b *waitGroup) int {
+	return list.SortedCopyOfLargeItems(groups, func(a, b *groupedWait) int {
 		if c := cmp.Or(
 			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
 			cmp.Compare(b.machineCount, a.machineCount),

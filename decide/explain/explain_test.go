@@ -12,7 +12,7 @@ import (
 	"millwright/decide/explain"
 )
 
-func parseClock(clock string) time.Time {
+func parseClockTime(clock string) time.Time {
 	t, err := time.Parse(time.DateTime, "2026-11-25 "+clock)
 	if err != nil {
 		panic(err)
@@ -20,13 +20,20 @@ func parseClock(clock string) time.Time {
 	return t
 }
 
-var now = parseClock("10:00:00")
+var now = parseClockTime("10:00:00")
 
 // waitingMachine returns a machine whose step began at 09:00.
 func waitingMachine(step, cause string, change ...func(*explain.Machine)) explain.Machine {
 	m := explain.Machine{
-		Namespace: "shop", Name: "m-1", NodeName: "n-1", ClassName: "small", Secret: "shop/creds", ReplacedBySet: true,
-		Step: step, Cause: cause, Since: parseClock("09:00:00"),
+		Namespace:         "shop",
+		Name:              "m-1",
+		NodeName:          "n-1",
+		ClassName:         "small",
+		CredentialsSecret: "shop/creds",
+		ReplacedBySet:     true,
+		Step:              step,
+		Cause:             cause,
+		Since:             parseClockTime("09:00:00"),
 	}
 	for _, f := range change {
 		f(&m)
@@ -43,11 +50,11 @@ func withSecretsOfOtherNamespaces(secrets ...string) func(*explain.Machine) {
 }
 
 func withDeadline(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.Deadline = parseClock(clock) }
+	return func(m *explain.Machine) { m.Deadline = parseClockTime(clock) }
 }
 
 func withStoppedCreation(clock string) func(*explain.Machine) {
-	return func(m *explain.Machine) { m.CreationStoppedAt = parseClock(clock) }
+	return func(m *explain.Machine) { m.CreationStoppedAt = parseClockTime(clock) }
 }
 
 func withCurrentTime(m *explain.Machine) { m.Now = now }
@@ -55,7 +62,7 @@ func withCurrentTime(m *explain.Machine) { m.Now = now }
 func asDeletingMachine(m *explain.Machine) { m.Deleting = true }
 
 func asEvictingMachine(m *explain.Machine) {
-	m.Deleting, m.Means, m.NextMeans = true, drain.Evict, drain.Delete
+	m.Deleting, m.Means, m.NextMeans = true, drain.MeansEvict, drain.MeansDelete
 }
 
 // Each situation of a machine has a sentence with the cause, its beginning, the next event with its time, and the
@@ -89,11 +96,11 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"two budgets (since 09:00:00 UTC); the pods still on its node are deleted at 11:00:00 UTC; `kubectl edit pdb -n shop a`",
 		},
 		"its pods are deleted now": {
-			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.NextMeans = true, drain.Delete, drain.Kill }), true,
+			waitingMachine("delete", budget, withBlockers("PodDisruptionBudget shop/web"), withDeadline("11:00:30"), func(m *explain.Machine) { m.Deleting, m.Means, m.NextMeans = true, drain.MeansDelete, drain.MeansKill }), true,
 			budget + " (since 09:00:00 UTC); the pods still on its node are killed at 11:00:30 UTC; `kubectl edit pdb -n shop web`",
 		},
 		"its pods are killed now": {
-			waitingMachine("kill", "kills", withDeadline("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.Kill }), false,
+			waitingMachine("kill", "kills", withDeadline("11:01:00"), func(m *explain.Machine) { m.Deleting, m.Means = true, drain.MeansKill }), false,
 			"kills (since 09:00:00 UTC); it goes on without the pods that are left at 11:01:00 UTC",
 		},
 		"10: most nodes look dead": {
@@ -149,11 +156,11 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"it does not allow it (since 09:00:00 UTC); `kubectl describe machineclass -n shop small`",
 		},
 		"9: it is held": {
-			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold")), true,
+			waitingMachine(vocabulary.StepHeldByOperator, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"9: a drain is held, and has a deadline": {
-			waitingMachine(vocabulary.StepHeld, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold"), withDeadline("11:00:00")), true,
+			waitingMachine(vocabulary.StepHeldByOperator, "held by ann (lunch)", asDeletingMachine, withBlockers("Hold"), withDeadline("11:00:00")), true,
 			"held by ann (lunch) (since 09:00:00 UTC); nothing more happens until somebody resumes it; `millwright drain resume shop/m-1`",
 		},
 		"a hook": {
@@ -169,19 +176,19 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"no worker serves provider aws (since 09:00:00 UTC); `millwright provider list -n shop`",
 		},
 		"12: the provider hangs": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClock("09:02:00") }), true,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClockTime("09:02:00") }), true,
 			"the provider has not answered the call create-instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: not before long": {
-			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClock("09:01:59") }), false,
+			waitingMachine(vocabulary.StepCreateInstance, "provider aws is creating the instance", withDeadline("09:20:00"), func(m *explain.Machine) { m.Now = parseClockTime("09:01:59") }), false,
 			"provider aws is creating the instance (since 09:00:00 UTC); if its instance is not ready, it is replaced at 09:20:00 UTC",
 		},
 		"12: it does not delete": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = parseClock("09:05:00") }), true,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, withBlockers("ProviderCall"), func(m *explain.Machine) { m.Now = parseClockTime("09:05:00") }), true,
 			"the provider has not deleted the instance yet (since 09:00:00 UTC); the call is repeated; `millwright explain machine/m-1 -n shop`",
 		},
 		"12: an instance that shuts down takes its time": {
-			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, func(m *explain.Machine) { m.Now = parseClock("09:04:59") }), false,
+			waitingMachine(vocabulary.StepDeleteInstance, "provider aws removes instance i-1", asDeletingMachine, func(m *explain.Machine) { m.Now = parseClockTime("09:04:59") }), false,
 			"provider aws removes instance i-1 (since 09:00:00 UTC)",
 		},
 		"one has come meanwhile": {
@@ -197,7 +204,7 @@ func TestWaitSentencesOfMachines(t *testing.T) {
 			"the cloud is down (since 09:00:00 UTC); the call is repeated; `millwright provider check -n shop small`",
 		},
 		"evictions without an end": {
-			waitingMachine(vocabulary.StepEvictPods, "a budget", asDeletingMachine, withBlockers("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.Evict }), true,
+			waitingMachine(vocabulary.StepEvictPods, "a budget", asDeletingMachine, withBlockers("PodDisruptionBudget shop/web"), func(m *explain.Machine) { m.Means = drain.MeansEvict }), true,
 			"a budget (since 09:00:00 UTC); `kubectl edit pdb -n shop web`",
 		},
 		"the target cluster does not answer": {
@@ -223,7 +230,7 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 			asEvictingMachine,
 			withBlockers("PodDisruptionBudget shop/web"),
 		)
-		m.Name, m.Since, m.Deadline = name, parseClock(since), parseClock(until)
+		m.Name, m.Since, m.Deadline = name, parseClockTime(since), parseClockTime(until)
 		return m
 	}
 	secret := waitingMachine(
@@ -242,8 +249,8 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 			"PodDisruptionBudget shop/web",
 		},
 		Reason: "SecretNotFound",
-		Since:  parseClock("09:00:00"),
-		At:     parseClock("11:10:00"),
+		Since:  parseClockTime("09:00:00"),
+		At:     parseClockTime("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
 			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; the pods still on their nodes are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
 	}, set.BlockedSummary(now))
@@ -289,7 +296,7 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 		s.Message,
 		"another try changes nothing: a person must",
 	)
-	assert.Equal(t, parseClock("11:30:00"), s.At, "a try is no end")
+	assert.Equal(t, parseClockTime("11:30:00"), s.At, "a try is no end")
 
 	set.Machines = nil
 	for _, cause := range []string{"a", "b", "c", "d", "e"} {
@@ -302,7 +309,13 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 
 func TestOwnWaitsOfSet(t *testing.T) {
 	condition := func(kind, status, reason, message string) explain.Condition {
-		return explain.Condition{Type: kind, Status: status, Reason: reason, Message: message, Since: parseClock("09:00:00")}
+		return explain.Condition{
+			Type:    kind,
+			Status:  status,
+			Reason:  reason,
+			Message: message,
+			Since:   parseClockTime("09:00:00"),
+		}
 	}
 	uncreated := func(reason, message string) explain.Condition {
 		return condition(vocabulary.ConditionMachinesCreated, "False", reason, message)
@@ -360,7 +373,7 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 	progressing := func(reason, message string) []explain.Condition {
 		return []explain.Condition{
 			{Type: "Available", Status: "True"},
-			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: parseClock("09:00:00")},
+			{Type: "Progressing", Status: "Unknown", Reason: reason, Message: message, Since: parseClockTime("09:00:00")},
 		}
 	}
 	for name, row := range map[string]struct {
@@ -372,7 +385,7 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 		"paused, and complete":     {explain.Deployment{Conditions: progressing("DeploymentPaused", "paused: 4 of 4 up to date")}, "", ""},
 		"9: it was cancelled":      {explain.Deployment{HasPendingChanges: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
-		"a step lasts":             {explain.Deployment{RolloutStep: "step 1 of 2", RolloutStepEnd: parseClock("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
+		"a step lasts":             {explain.Deployment{RolloutStep: "step 1 of 2", RolloutStepEnd: parseClockTime("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
 		"an extension": {
 			explain.Deployment{IsClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",
@@ -382,17 +395,17 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 		"no way back": {
 			explain.Deployment{Conditions: []explain.Condition{{
 				Type: "Degraded", Status: "True", Reason: "DeploymentRollbackTemplateNotFound", Message: "X is gone",
-				Since: parseClock("09:00:00"),
+				Since: parseClockTime("09:00:00"),
 			}}},
 			"DeploymentRollbackTemplateNotFound",
 			"X is gone (since 09:00:00 UTC); create it again, or change the template; `kubectl edit machinedeployment -n shop d`",
 		},
 		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
 		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
-		"10: the breaker holds": {explain.Deployment{ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
+		"10: the breaker holds": {explain.Deployment{ReplacementHoldReason: "3 of 5 nodes look dead", ReplacementHoldSince: parseClockTime("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{
-				ReplacementHold: "3 of 5 nodes look dead", ReplacementHoldSince: parseClock("09:30:00"), MachineCount: 5,
+				ReplacementHoldReason: "3 of 5 nodes look dead", ReplacementHoldSince: parseClockTime("09:30:00"), MachineCount: 5,
 				Machines: []explain.Machine{waitingMachine(vocabulary.StepAwaitReplacement, "not granted: 3 of 5 nodes look dead", withBlockers("ReplacementHeld"))},
 			}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`",
 		},
@@ -400,7 +413,7 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 		"7a: the class of its set": {
 			explain.Deployment{Sets: []explain.MachineSet{{
 				Namespace: "shop", Name: "s", ClassName: "small",
-				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: parseClock("09:00:00")}},
+				Conditions: []explain.Condition{{Type: "MachinesCreated", Status: "False", Reason: "TemplateNotFound", Since: parseClockTime("09:00:00")}},
 			}}},
 			"TemplateNotFound",
 			"set s creates no machine: MachineClass shop/small does not exist (since 09:00:00 UTC); `kubectl get machineclasses -n shop`",

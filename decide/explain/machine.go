@@ -17,8 +17,8 @@ import (
 type Machine struct {
 	Namespace, Name, NodeName string
 	ClassName                 string // name of the machine's class
-	// Secret is the namespace and name of the class's credentials Secret, separated by a slash; empty: unknown.
-	Secret                string
+	// CredentialsSecret is the namespace and name of the class's credentials Secret, separated by a slash; empty: unknown.
+	CredentialsSecret     string
 	OtherNamespaceSecrets []string // namespace/name of the Secrets in other namespaces that the machine's class names
 
 	ReplacedBySet     bool // a set replaces the machine when it fails
@@ -47,14 +47,14 @@ func (m Machine) CurrentWait() WaitState {
 	m.BlockedBy = list.Filter(
 		m.BlockedBy,
 		func(name string) bool {
-			return name != vocabulary.BlockedNoWorker && name != vocabulary.BlockedProviderCall
+			return name != vocabulary.BlockedByMissingWorker && name != vocabulary.BlockedByProviderCall
 		},
 	)
 	w := WaitState{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
-	w.NextEvent, w.NextEventTime = m.nextWords()
-	w.IsRepeated = m.isRefused()
+	w.NextEvent, w.NextEventTime = m.nextEventWords()
+	w.IsRepeated = m.isCreationRefused()
 	if m.UnservedReason != "" && m.CallsProvider() {
-		w.Blockers = []string{vocabulary.BlockedNoWorker}
+		w.Blockers = []string{vocabulary.BlockedByMissingWorker}
 		w.Cause = m.UnservedReason
 		w.Command = "millwright provider list -n " + m.Namespace
 		return w
@@ -62,13 +62,13 @@ func (m Machine) CurrentWait() WaitState {
 	switch {
 	case !m.isSlow():
 	case m.Step == vocabulary.StepDeleteInstance: // the provider may answer that the instance is still shutting down
-		w.Blockers, w.Cause = []string{vocabulary.BlockedProviderCall}, "the provider has not deleted the instance yet"
-		w.NextEvent, w.NextEventTime = repeatWords(), time.Time{}
+		w.Blockers, w.Cause = []string{vocabulary.BlockedByProviderCall}, "the provider has not deleted the instance yet"
+		w.NextEvent, w.NextEventTime = repeatedCallWords(), time.Time{}
 	default:
-		w.Blockers, w.Cause = []string{vocabulary.BlockedProviderCall}, "the provider has not answered the call "+m.Step
+		w.Blockers, w.Cause = []string{vocabulary.BlockedByProviderCall}, "the provider has not answered the call "+m.Step
 	}
 	if m.Step == vocabulary.StepAwaitRecovery && len(w.Blockers) == 0 {
-		w.Blockers = []string{vocabulary.BlockedNodeNotHealthy}
+		w.Blockers = []string{vocabulary.BlockedByUnhealthyNode}
 	}
 	w.Command = m.command(w)
 	return w
@@ -106,7 +106,7 @@ func (m Machine) CallsProvider() bool {
 	switch m.Step {
 	case vocabulary.StepCreateInstance,
 		vocabulary.StepInitialiseInstance,
-		vocabulary.StepInstanceStatus,
+		vocabulary.StepGetInstanceStatus,
 		vocabulary.StepDeleteInstance:
 		return true
 	default:
@@ -115,120 +115,120 @@ func (m Machine) CallsProvider() bool {
 }
 
 // goal returns the text for what the machine cannot do yet.
-func (m Machine) goal() SingularPlural {
+func (m Machine) goal() PhraseForms {
 	switch {
 	case m.Deleting:
-		return SingularPlural{"waits to leave", "wait to leave"}
+		return PhraseForms{"waits to leave", "wait to leave"}
 	case m.Means != "":
-		return SingularPlural{"waits for its node to be empty", "wait for their nodes to be empty"}
+		return PhraseForms{"waits for its node to be empty", "wait for their nodes to be empty"}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitNode:
-		return SingularPlural{"waits for its node to join", "wait for their nodes to join"}
+		return PhraseForms{"waits for its node to join", "wait for their nodes to join"}
 	case vocabulary.StepAwaitRecovery:
-		return SingularPlural{"waits for its node to recover", "wait for their nodes to recover"}
+		return PhraseForms{"waits for its node to recover", "wait for their nodes to recover"}
 	case vocabulary.StepAwaitReplacement:
-		return SingularPlural{"waits to be replaced", "wait to be replaced"}
-	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
-		return SingularPlural{"waits for the update of its node", "wait for the updates of their nodes"}
+		return PhraseForms{"waits to be replaced", "wait to be replaced"}
+	case vocabulary.StepAwaitUpdate, vocabulary.StepPrepareInPlaceUpdate:
+		return PhraseForms{"waits for the update of its node", "wait for the updates of their nodes"}
 	case vocabulary.StepSyncNode, vocabulary.StepWritePreservation:
-		return SingularPlural{"waits for its node to be written", "wait for their nodes to be written"}
-	case vocabulary.StepHeld, vocabulary.StepDrain:
-		return SingularPlural{"waits for its node to be empty", "wait for their nodes to be empty"}
+		return PhraseForms{"waits for its node to be written", "wait for their nodes to be written"}
+	case vocabulary.StepHeldByOperator, vocabulary.StepDrain:
+		return PhraseForms{"waits for its node to be empty", "wait for their nodes to be empty"}
 	default:
-		return SingularPlural{"waits for its instance", "wait for their instances"}
+		return PhraseForms{"waits for its instance", "wait for their instances"}
 	}
 }
 
-// nextWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline,
+// nextEventWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline,
 // because the provider's call is repeated.
-func (m Machine) nextWords() (SingularPlural, time.Time) {
+func (m Machine) nextEventWords() (PhraseForms, time.Time) {
 	switch {
-	case m.Step == vocabulary.StepHeld:
-		return SingularPlural{
+	case m.Step == vocabulary.StepHeldByOperator:
+		return PhraseForms{
 			"nothing more happens until somebody resumes it",
 			"nothing more happens until somebody resumes them",
 		}, time.Time{}
 	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the drain's next report will arrive soon
-		return SingularPlural{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
+		return PhraseForms{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
 	case m.waitsOnlyForVolumes():
-		return SingularPlural{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
+		return PhraseForms{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
 	case m.Means != "":
 		return m.drainEndWords()
-	case m.CallsProvider() && (m.Deleting || m.isRefused()):
+	case m.CallsProvider() && (m.Deleting || m.isCreationRefused()):
 		return m.callRetryWords()
 	case m.Deadline.IsZero():
 		return m.writeRetryWords(), time.Time{}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepAwaitPreservationEnd:
-		return SingularPlural{}, time.Time{}
+		return PhraseForms{}, time.Time{}
 	}
 	end := m.deadlineWords()
 	if m.CallsProvider() && m.repeatsCall() && m.UnservedReason == "" {
 		advice := phrase.TextIf(m.BlockedBy[0] == "ResourceExhausted", ": ask the cloud for more, or scale down")
 		again := retryWords()
-		end = SingularPlural{again.Singular + advice + "; " + end.Singular, again.Plural + advice + "; " + end.Plural}
+		end = PhraseForms{again.Singular + advice + "; " + end.Singular, again.Plural + advice + "; " + end.Plural}
 	}
 	return end, m.Deadline
 }
 
 // deadlineWords returns what happens at the deadline of the step if the machine has not reached the step's goal. The
 // text of deadlineWords begins with this condition, because a machine that is healthy but slow does not fail.
-func (m Machine) deadlineWords() SingularPlural {
-	unless := SingularPlural{"if its instance is not ready", "if their instances are not ready"}
+func (m Machine) deadlineWords() PhraseForms {
+	unless := PhraseForms{"if its instance is not ready", "if their instances are not ready"}
 	switch m.Step {
 	case vocabulary.StepAwaitNode:
-		unless = SingularPlural{"if its node has not joined", "if their nodes have not joined"}
+		unless = PhraseForms{"if its node has not joined", "if their nodes have not joined"}
 	case vocabulary.StepAwaitRecovery:
-		unless = SingularPlural{"if its node has not recovered", "if their nodes have not recovered"}
-	case vocabulary.StepAwaitUpdate, vocabulary.StepUpdateInPlace:
-		unless = SingularPlural{"if its update has not ended", "if their updates have not ended"}
+		unless = PhraseForms{"if its node has not recovered", "if their nodes have not recovered"}
+	case vocabulary.StepAwaitUpdate, vocabulary.StepPrepareInPlaceUpdate:
+		unless = PhraseForms{"if its update has not ended", "if their updates have not ended"}
 	}
 	if !m.ReplacedBySet {
-		return SingularPlural{unless.Singular + ", it counts as failed", unless.Plural + ", they count as failed"}
+		return PhraseForms{unless.Singular + ", it counts as failed", unless.Plural + ", they count as failed"}
 	}
-	return SingularPlural{unless.Singular + ", it is replaced", unless.Plural + ", they are replaced"}
+	return PhraseForms{unless.Singular + ", it is replaced", unless.Plural + ", they are replaced"}
 }
 
 // retryWords returns the words for a retried creation or write.
-func retryWords() SingularPlural { return SingularPlural{"it is tried again", "they are tried again"} }
+func retryWords() PhraseForms { return PhraseForms{"it is tried again", "they are tried again"} }
 
 // callRetryWords returns the words and the time for the retry of a refused call, or of the call that deletes an
 // instance.
-func (m Machine) callRetryWords() (SingularPlural, time.Time) {
+func (m Machine) callRetryWords() (PhraseForms, time.Time) {
 	switch {
-	case m.isRefused():
-		return retryWords(), m.CreationStoppedAt.Add(StuckRetryPause)
+	case m.isCreationRefused():
+		return retryWords(), m.CreationStoppedAt.Add(StuckCallRetryPause)
 	case !m.Deadline.IsZero() || !m.repeatsCall():
-		return SingularPlural{}, time.Time{}
+		return PhraseForms{}, time.Time{}
 	case m.isLastingRefusal():
-		every := " at least every " + phrase.DurationText(StuckRetryPause)
-		return SingularPlural{repeatWords().Singular + every, repeatWords().Plural + every}, time.Time{}
+		every := " at least every " + phrase.DurationText(StuckCallRetryPause)
+		return PhraseForms{repeatedCallWords().Singular + every, repeatedCallWords().Plural + every}, time.Time{}
 	default:
-		return repeatWords(), time.Time{}
+		return repeatedCallWords(), time.Time{}
 	}
 }
 
-// repeatWords returns the words for a repeated call.
-func repeatWords() SingularPlural {
-	return SingularPlural{"the call is repeated", "the calls are repeated"}
+// repeatedCallWords returns the words for a repeated call.
+func repeatedCallWords() PhraseForms {
+	return PhraseForms{"the call is repeated", "the calls are repeated"}
 }
 
 // drainEndWords returns what a drain does at the end of its current means, and the time.
-func (m Machine) drainEndWords() (SingularPlural, time.Time) {
+func (m Machine) drainEndWords() (PhraseForms, time.Time) {
 	switch {
-	case m.NextMeans == drain.Kill:
-		return SingularPlural{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
+	case m.NextMeans == drain.MeansKill:
+		return PhraseForms{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
 	case m.NextMeans != "":
-		return SingularPlural{
+		return PhraseForms{
 			"the pods still on its node are deleted",
 			"the pods still on their nodes are deleted",
 		}, m.Deadline
 	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // the evictions have no deadline
-		return SingularPlural{}, time.Time{}
+		return PhraseForms{}, time.Time{}
 	default:
-		return SingularPlural{
+		return PhraseForms{
 			"it goes on without the pods that are left",
 			"they go on without the pods that are left",
 		}, m.Deadline
@@ -246,17 +246,17 @@ func (m Machine) waitsOnlyForVolumes() bool {
 }
 
 // writeRetryWords returns the words for the retry of a write that an API server refused; empty: no write was refused.
-func (m Machine) writeRetryWords() SingularPlural {
-	if !slices.Contains(m.BlockedBy, vocabulary.BlockedRefused) &&
-		!slices.Contains(m.BlockedBy, vocabulary.BlockedNodeRefused) {
-		return SingularPlural{}
+func (m Machine) writeRetryWords() PhraseForms {
+	if !slices.Contains(m.BlockedBy, vocabulary.BlockedByRefusedWrite) &&
+		!slices.Contains(m.BlockedBy, vocabulary.BlockedByRefusedNodeWrite) {
+		return PhraseForms{}
 	}
-	every := " at least every " + phrase.DurationText(MaxRefusedRetryPause)
-	return SingularPlural{retryWords().Singular + every, retryWords().Plural + every}
+	every := " at least every " + phrase.DurationText(MaxRefusedWriteRetryPause)
+	return PhraseForms{retryWords().Singular + every, retryWords().Plural + every}
 }
 
-// isRefused reports whether the provider has refused the creation, and only a person can change that.
-func (m Machine) isRefused() bool {
+// isCreationRefused reports whether the provider has refused the creation, and only a person can change that.
+func (m Machine) isCreationRefused() bool {
 	return m.CallsProvider() && !m.Deleting && !m.CreationStoppedAt.IsZero() && m.repeatsCall()
 }
 
@@ -280,7 +280,7 @@ func (m Machine) repeatsCall() bool {
 
 // needsPerson reports whether a call's problem lasts until a person changes something.
 func (m Machine) needsPerson(reason string) bool {
-	return reason == vocabulary.BlockedRefused || NeedsPerson([]string{reason})
+	return reason == vocabulary.BlockedByRefusedWrite || NeedsPerson([]string{reason})
 }
 
 // command returns the command that removes the machine's blocker or shows it; empty: no such command is known.
@@ -294,12 +294,12 @@ func (m Machine) command(w WaitState) string {
 		return command
 	}
 	switch {
-	case kind == vocabulary.BlockedRefused:
+	case kind == vocabulary.BlockedByRefusedWrite:
 		return fmt.Sprintf("kubectl describe machine -n %s %s", m.Namespace, m.Name)
 	case m.HookKey != "":
 		return fmt.Sprintf("kubectl annotate machine -n %s %s %s-", m.Namespace, m.Name, m.HookKey)
 	// the command shows the running call, or the time of the next call
-	case kind == "ResourceExhausted", kind == vocabulary.BlockedProviderCall:
+	case kind == "ResourceExhausted", kind == vocabulary.BlockedByProviderCall:
 		return fmt.Sprintf("millwright explain machine/%s -n %s", m.Name, m.Namespace)
 	case kind == vocabulary.ConditionReplacementHeld: // the nodes are a more likely cause than the machines
 		return "kubectl get nodes"
@@ -315,14 +315,14 @@ func (m Machine) command(w WaitState) string {
 // drainBlockerCommand returns the command against a blocker of a node or a drain; empty: another kind of blocker.
 func (m Machine) drainBlockerCommand(kind, name string) string {
 	switch kind {
-	case vocabulary.BlockedHold:
+	case vocabulary.BlockedByHold:
 		return m.drainCommand("resume")
-	case vocabulary.BlockedTargetUnavailable:
+	case vocabulary.BlockedByUnavailableTarget:
 		if !m.Deleting { // the message names the Secret
 			return fmt.Sprintf("kubectl get secrets -n %s", m.Namespace)
 		}
-		return m.drainCommand("skip") + reasonFlag
-	case vocabulary.BlockedNodeNotHealthy, vocabulary.BlockedNodeRefused, vocabulary.BlockedOwnershipInDoubt:
+		return m.drainCommand("skip") + requiredReasonFlag
+	case vocabulary.BlockedByUnhealthyNode, vocabulary.BlockedByRefusedNodeWrite, vocabulary.BlockedByOwnershipDoubt:
 		return "kubectl describe node " + m.NodeName
 	case drain.BlockedByBudget:
 		return "kubectl edit pdb" + objectArguments(name)
@@ -348,12 +348,12 @@ func (m Machine) classProblemCommand(reason string) string {
 		return fmt.Sprintf("kubectl edit machineclass -n %s %s", m.Namespace, m.ClassName)
 	case vocabulary.ReasonSecretNotFound, vocabulary.ReasonSecretInvalid, "Unauthenticated", "PermissionDenied":
 		switch {
-		case m.Secret == "":
+		case m.CredentialsSecret == "":
 			return fmt.Sprintf("kubectl describe machineclass -n %s %s", m.Namespace, m.ClassName)
 		case reason == vocabulary.ReasonSecretNotFound:
-			return "kubectl create secret generic" + objectArguments(m.Secret) + " --from-file …"
+			return "kubectl create secret generic" + objectArguments(m.CredentialsSecret) + " --from-file …"
 		default:
-			return "kubectl edit secret" + objectArguments(m.Secret)
+			return "kubectl edit secret" + objectArguments(m.CredentialsSecret)
 		}
 	case vocabulary.ReasonSecretNotAllowed:
 		return cmp.Or(
@@ -386,8 +386,8 @@ func (m Machine) allowSecretsCommand() string {
 	)
 }
 
-// reasonFlag ends a command that requires a reason.
-const reasonFlag = " --reason …"
+// requiredReasonFlag ends a command that requires a reason.
+const requiredReasonFlag = " --reason …"
 
 func (m Machine) drainCommand(command string) string {
 	return fmt.Sprintf("millwright drain %s %s/%s", command, m.Namespace, m.Name)

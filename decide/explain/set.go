@@ -43,8 +43,8 @@ func (s MachineSet) BlockedSummary(now time.Time) Summary {
 	)
 }
 
-// HasActiveMachine reports whether any Cluster API machine of the set is in a stage.
-func (s MachineSet) HasActiveMachine() bool {
+// HasMachineInStage reports whether any Cluster API machine of the set is in a stage.
+func (s MachineSet) HasMachineInStage() bool {
 	return slices.ContainsFunc(s.ClusterAPIMachines, func(m ClusterAPIMachine) bool { return m.Stage != "" })
 }
 
@@ -54,7 +54,7 @@ func (s MachineSet) HasActiveMachine() bool {
 func (s MachineSet) NextEvaluationTime(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.ClusterAPIMachines {
-		first = earlierTime(first, m.StandstillTime())
+		first = earlierTime(first, m.BlockerStart())
 	}
 	return first
 }
@@ -71,7 +71,7 @@ func (s MachineSet) waitsOfSet() []WaitState {
 			case c.Reason == vocabulary.ReasonMachineCreationFailed:
 				w.NextEvent = writeRetryWords()
 			case c.Reason == vocabulary.ReasonPreflightCheckFailed && !s.Frozen:
-				w.NextEvent = SingularPlural{Singular: "it creates its machines by itself once the control plane passes the check"}
+				w.NextEvent = PhraseForms{Singular: "it creates its machines by itself once the control plane passes the check"}
 			}
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
@@ -79,7 +79,7 @@ func (s MachineSet) waitsOfSet() []WaitState {
 		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.HasPendingChanges:
 			goes := phrase.TextIf(s.Deleting, "being deleted, and waits because it is ")
 			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
-			w.Command = s.removalCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
+			w.Command = s.keyRemovalCommand("annotate", s.PausedBy, vocabulary.AnnotationPaused)
 		default:
 			continue
 		}
@@ -89,8 +89,8 @@ func (s MachineSet) waitsOfSet() []WaitState {
 }
 
 // writeRetryWords returns the words for the retry of a write that the API server refused.
-func writeRetryWords() SingularPlural {
-	return SingularPlural{Singular: "it is tried again every " + phrase.DurationText(RefusedRetryPause)}
+func writeRetryWords() PhraseForms {
+	return PhraseForms{Singular: "it is tried again every " + phrase.DurationText(RefusedWriteRetryPause)}
 }
 
 // noCreationCause returns the reason why the set creates no machine, and the command that changes this.
@@ -106,7 +106,7 @@ func (s MachineSet) noCreationCause(c Condition) (cause, command string) {
 			s.ClassName,
 		), "kubectl get machineclasses -n " + s.Namespace
 	case s.Frozen:
-		command = s.removalCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
+		command = s.keyRemovalCommand("label", s.FrozenBy, vocabulary.LabelFreeze)
 	case c.Reason == vocabulary.ReasonPreflightCheckFailed:
 		command = fmt.Sprintf(
 			"kubectl annotate %s -n %s %s %s=All",
@@ -121,9 +121,9 @@ func (s MachineSet) noCreationCause(c Condition) (cause, command string) {
 	return fmt.Sprintf("set %s creates no machine: %s", s.Name, strings.ReplaceAll(c.Message, "\n", " ")), command
 }
 
-// removalCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
+// keyRemovalCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
 // is named.
-func (s MachineSet) removalCommand(verb, deployment, key string) string {
+func (s MachineSet) keyRemovalCommand(verb, deployment, key string) string {
 	if deployment != "" {
 		return fmt.Sprintf("kubectl %s machinedeployment -n %s %s %s-", verb, s.Namespace, deployment, key)
 	}

@@ -14,7 +14,7 @@ func TestCreationTimeoutCountsFromObjectCreation(t *testing.T) {
 	young := func(f *health.Facts) { f.Since = f.Now }
 	for _, phase := range []string{"", "CrashLoopBackOff", "Pending", "Available"} {
 		t.Run("phase "+phase, func(t *testing.T) {
-			v := health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, young))
+			v := health.Decide(newFacts(phase, withoutNode, withEndedCreationTimeout, young))
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 
@@ -29,7 +29,7 @@ func TestCreationTimeoutCountsFromObjectCreation(t *testing.T) {
 	}
 }
 
-func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
+func TestAMachineOfADeploymentWaitsForItsReplacementGrant(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		edits  []factsEdit
@@ -42,7 +42,7 @@ func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 		{"its instance is gone", []factsEdit{withUnhealthyDuration(time.Second), withInstanceGone}, "InstanceGone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			v := health.Decide(newFacts("Unknown", append(row.edits, needingGrant)...))
+			v := health.Decide(newFacts("Unknown", append(row.edits, withRequiredGrant)...))
 			assert.Nil(t, v.Change)
 			require.NotNil(t, v.Due)
 			assert.True(t, v.Due.True)
@@ -50,21 +50,23 @@ func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 			assert.Equal(t, row.reason != "InstanceGone", v.Look, "the provider is asked once only")
 			assert.Zero(t, v.Deadline, "time alone brings nothing any more")
 
-			v = health.Decide(newFacts("Unknown", append(row.edits, needingGrant, withReplacementDue, withReplacementGrant)...))
+			v = health.Decide(
+				newFacts("Unknown", append(row.edits, withRequiredGrant, withReplacementDue, withReplacementGrant)...),
+			)
 			require.NotNil(t, v.Change)
 			assert.Equal(t, "Failed", v.Change.Phase)
 		})
 	}
 	t.Run("a grant counts in every phase, also for a node that is well", func(t *testing.T) {
 		for _, phase := range []string{"", "Pending", "CrashLoopBackOff", "Available", "Running", "Unknown"} {
-			v := health.Decide(newFacts(phase, needingGrant, withReplacementGrant))
+			v := health.Decide(newFacts(phase, withRequiredGrant, withReplacementGrant))
 			require.NotNil(t, v.Change, phase)
 			assert.Equal(t, "Failed", v.Change.Phase)
 			assert.Equal(t, "ReplacementGranted", v.Change.Reason)
 		}
 	})
 	t.Run("a creation timeout waits for nobody: there is nothing to lose", func(t *testing.T) {
-		v := health.Decide(newFacts("Pending", withoutNode, afterCreationTimeout, needingGrant, withOpenBreaker))
+		v := health.Decide(newFacts("Pending", withoutNode, withEndedCreationTimeout, withRequiredGrant, withOpenBreaker))
 		require.NotNil(t, v.Change)
 		assert.Equal(t, "Failed", v.Change.Phase)
 	})
@@ -72,7 +74,7 @@ func TestAMachineOfADeploymentWaitsForItsGrant(t *testing.T) {
 
 func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
 	v := health.Decide(newFacts("Unknown", withUnhealthyDuration(1000*time.Hour), withoutHealthTimeout))
-	assert.Equal(t, health.Verdict{Why: silentNodeReason, Look: true}, v)
+	assert.Equal(t, health.Verdict{Why: unknownReadyReason, Look: true}, v)
 	t.Run("what is no matter of time ends the timeout all the same", func(t *testing.T) {
 		for reason, fact := range map[string]factsEdit{"NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
 			v := health.Decide(newFacts("Unknown", withUnhealthyDuration(time.Second), withoutHealthTimeout, fact))
@@ -81,11 +83,14 @@ func TestADisabledHealthTimeoutFailsNoMachine(t *testing.T) {
 		}
 	})
 	t.Run("the creation timeout is another one", func(t *testing.T) {
-		assert.NotNil(t, health.Decide(newFacts("Pending", withoutNode, afterCreationTimeout, withoutHealthTimeout)).Change)
+		assert.NotNil(
+			t,
+			health.Decide(newFacts("Pending", withoutNode, withEndedCreationTimeout, withoutHealthTimeout)).Change,
+		)
 	})
 }
 
-func TestZeroHealthTimeoutEndsAtOnce(t *testing.T) {
+func TestZeroHealthTimeoutEndsImmediately(t *testing.T) {
 	zero := func(f *health.Facts) { f.Timeout = 0 }
 	v := health.Decide(newFacts("Running", withUnhealthyNode, zero))
 	require.NotNil(t, v.Change)
@@ -96,7 +101,7 @@ func TestZeroHealthTimeoutEndsAtOnce(t *testing.T) {
 	assert.Equal(t, "Failed", v.Change.Phase)
 }
 
-// Only the recorded UnhealthyClock determines the end of the health timeout. Other status writes and other observations
+// Only the recorded UnhealthyTimes determines the end of the health timeout. Other status writes and other observations
 // do not change the end.
 func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 	for _, row := range []struct {
@@ -113,7 +118,7 @@ func TestOnlyTheHealthClockMovesTheDeadline(t *testing.T) {
 		{"the reason is another one", func(f *health.Facts) { f.Why = "node m-1: DiskPressure is True (Full)" }},
 		{"the critical taint came", func(f *health.Facts) { f.NodeWaits = "its critical components are not ready" }},
 		{"it was due before", withReplacementDue},
-		{"the creation timeout has passed", afterCreationTimeout},
+		{"the creation timeout has passed", withEndedCreationTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Decide(newFacts("Unknown", withUnhealthyDuration(4*time.Minute), row.edit))
@@ -146,7 +151,7 @@ func TestTheHealthClockStartsWhenTheNodeBecameUnhealthy(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			v := health.Decide(newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.BadSince = row.badSince }))
-			assert.Equal(t, &health.UnhealthyClock{UnhealthySince: row.since}, v.Clock)
+			assert.Equal(t, &health.UnhealthyTimes{UnhealthySince: row.since}, v.Clock)
 		})
 	}
 }
@@ -178,14 +183,14 @@ func TestAShortRecoveryKeepsTheHealthClock(t *testing.T) {
 			if row.old {
 				want = old
 			}
-			assert.Equal(t, &health.UnhealthyClock{UnhealthySince: want}, v.Clock, "and it is not well any more")
+			assert.Equal(t, &health.UnhealthyTimes{UnhealthySince: want}, v.Clock, "and it is not well any more")
 		})
 	}
 	t.Run("a recovery from an illness without a clock", func(t *testing.T) {
 		v := health.Decide(
 			newFacts("Running", withUnhealthyNode, func(f *health.Facts) { f.Since, f.RecoveredAt = noon, noon }),
 		)
-		assert.Equal(t, &health.UnhealthyClock{UnhealthySince: noon}, v.Clock)
+		assert.Equal(t, &health.UnhealthyTimes{UnhealthySince: noon}, v.Clock)
 	})
 }
 
@@ -212,7 +217,7 @@ func TestALongerHealthTimeoutWithdrawsTheReplacement(t *testing.T) {
 			"Unknown",
 			withUnhealthyDuration(healthTimeout),
 			withReplacementDue,
-			needingGrant,
+			withRequiredGrant,
 			func(f *health.Facts) { f.NoTimeout = true },
 		),
 	)
@@ -253,8 +258,8 @@ func TestNoTimeoutEndsWhileTheTargetIsNotConnected(t *testing.T) {
 		"CrashLoopBackOff": {Why: why},
 		"Running":          {},
 	} {
-		assert.Equal(t, want, health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, late, down)), phase)
-		connected := health.Decide(newFacts(phase, withoutNode, afterCreationTimeout, late))
+		assert.Equal(t, want, health.Decide(newFacts(phase, withoutNode, withEndedCreationTimeout, late, down)), phase)
+		connected := health.Decide(newFacts(phase, withoutNode, withEndedCreationTimeout, late))
 		assert.True(t, connected.Change != nil || connected.Due != nil || connected.Clock != nil, phase)
 	}
 }

@@ -111,7 +111,7 @@ type Facts struct {
 // Verdict is the result of Decide. The zero Verdict changes nothing.
 type Verdict struct {
 	Change   *PhaseChange    // the new phase; nil: the phase stays
-	Clock    *UnhealthyClock // the new times of the health timeout; nil: the times stay
+	Clock    *UnhealthyTimes // the new times of the health timeout; nil: the times stay
 	Due      *ReplacementDue // the new condition ReplacementDue; nil: the condition stays
 	Deadline time.Time       // end of the present timeout; zero: the timeout has no end, or has ended
 	Why      string          // what the machine waits for, or why its phase changes
@@ -131,9 +131,9 @@ type PhaseChange struct {
 	Joined    bool   // the node has just joined for the first time
 }
 
-// UnhealthyClock has the times from which the health timeout counts, also called the health clock. A zero time is not
+// UnhealthyTimes has the times from which the health timeout counts, also called the health clock. A zero time is not
 // set.
-type UnhealthyClock struct {
+type UnhealthyTimes struct {
 	UnhealthySince, RecoveredAt time.Time
 }
 
@@ -153,7 +153,7 @@ func Decide(f Facts) Verdict {
 	case f.Granted:
 		message := fmt.Sprintf("Machine %s is to be replaced: %s", f.Name, f.Why)
 		// the condition ReplacementDue stays True
-		return changePhase(
+		return newPhaseVerdict(
 			vocabulary.PhaseFailed,
 			vocabulary.OperationHealthCheck,
 			vocabulary.ReasonReplacementGranted,
@@ -164,7 +164,7 @@ func Decide(f Facts) Verdict {
 	case !f.Instance, f.Phase == "", f.Phase == vocabulary.PhaseCrashLoopBackOff:
 		return awaitCreation(f, "the provider has not created its instance")
 	case f.NoTargetCluster:
-		v := changePhase(
+		v := newPhaseVerdict(
 			vocabulary.PhaseAvailable,
 			vocabulary.OperationCreate,
 			vocabulary.ReasonInstanceCreated,
@@ -183,12 +183,12 @@ func Decide(f Facts) Verdict {
 		if well {
 			return Verdict{}
 		}
-		return startUnhealthyClock(f)
+		return markNodeUnhealthy(f)
 	case vocabulary.PhaseUnknown:
 		if well {
 			return markMachineRecovered(f)
 		}
-		return awaitTimeout(f, f.UnhealthySince)
+		return awaitHealthTimeout(f, f.UnhealthySince)
 	default:
 		return inPlaceUpdateVerdict(f)
 	}
@@ -211,17 +211,17 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful && f.Healthy && !f.NodeDeleting:
 		return markMachineRecovered(f)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateSuccessful:
-		return startUnhealthyClock(f)
+		return markNodeUnhealthy(f)
 	case f.UpdateResult == vocabulary.ValueUpdateSuccessful:
 		message := fmt.Sprintf("Machine %s: its node was updated in place", f.Name)
-		return changePhase(
+		return newPhaseVerdict(
 			vocabulary.PhaseInPlaceUpdateSuccessful,
 			vocabulary.OperationInPlaceUpdate,
 			vocabulary.PhaseInPlaceUpdateSuccessful,
 			message,
 		)
 	case f.Phase == vocabulary.PhaseInPlaceUpdateFailed:
-		return awaitTimeout(f, f.Since)
+		return awaitHealthTimeout(f, f.Since)
 	}
 	message := fmt.Sprintf("Machine %s: the in-place update of its node failed", f.Name)
 	deadline := f.Since.Add(f.UpdateTimeout)
@@ -236,7 +236,7 @@ func inPlaceUpdateVerdict(f Facts) Verdict {
 			phrase.DurationText(f.UpdateTimeout),
 		)
 	}
-	return changePhase(
+	return newPhaseVerdict(
 		vocabulary.PhaseInPlaceUpdateFailed,
 		vocabulary.OperationInPlaceUpdate,
 		vocabulary.PhaseInPlaceUpdateFailed,
@@ -273,14 +273,14 @@ func markNodeJoined(f Facts) Verdict {
 		f.Name,
 		phrase.DurationText(f.Now.Sub(f.Created).Truncate(time.Second)),
 	)
-	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
+	v := newPhaseVerdict(vocabulary.PhaseRunning, vocabulary.OperationCreate, vocabulary.ReasonJoined, message)
 	v.Change.Joined = true
 	return v
 }
 
-// startUnhealthyClock records when the node became unhealthy, but no time before the machine entered its present phase.
+// markNodeUnhealthy records when the node became unhealthy, but no time before the machine entered its present phase.
 // After a short recovery, the earlier recorded time stays.
-func startUnhealthyClock(f Facts) Verdict {
+func markNodeUnhealthy(f Facts) Verdict {
 	since := f.BadSince
 	if since.IsZero() || since.After(f.Now) {
 		since = f.Now
@@ -291,15 +291,15 @@ func startUnhealthyClock(f Facts) Verdict {
 		since = f.UnhealthySince
 	}
 	message := fmt.Sprintf("Machine %s is unhealthy - changing MachinePhase to Unknown: %s", f.Name, f.Why)
-	v := changePhase(vocabulary.PhaseUnknown, vocabulary.OperationHealthCheck, vocabulary.ReasonUnhealthy, message)
-	v.Clock, v.Look = &UnhealthyClock{UnhealthySince: since}, true
+	v := newPhaseVerdict(vocabulary.PhaseUnknown, vocabulary.OperationHealthCheck, vocabulary.ReasonUnhealthy, message)
+	v.Clock, v.Look = &UnhealthyTimes{UnhealthySince: since}, true
 	return v
 }
 
 func markMachineRecovered(f Facts) Verdict {
 	message := fmt.Sprintf("Machine %s successfully re-joined the cluster", f.Name)
-	v := changePhase(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
-	v.Clock = &UnhealthyClock{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
+	v := newPhaseVerdict(vocabulary.PhaseRunning, vocabulary.OperationHealthCheck, vocabulary.ReasonRejoined, message)
+	v.Clock = &UnhealthyTimes{UnhealthySince: f.UnhealthySince, RecoveredAt: f.Now}
 	if f.Due {
 		v.Due = &ReplacementDue{Reason: vocabulary.ReasonRecovered, Message: message}
 	}
@@ -317,16 +317,16 @@ func HasTimedOut(f Facts) bool {
 	default:
 		return false
 	}
-	reason, _, _ := timeoutReason(f, since)
+	reason, _, _ := replacementReason(f, since)
 	return reason != ""
 }
 
-// awaitTimeout waits for the health timeout of an unhealthy machine, or reports that the timeout has ended.
-func awaitTimeout(f Facts, since time.Time) Verdict {
+// awaitHealthTimeout waits for the health timeout of an unhealthy machine, or reports that the timeout has ended.
+func awaitHealthTimeout(f Facts, since time.Time) Verdict {
 	if since.IsZero() {
 		since = f.Since // another controller wrote the phase, and recorded no health clock
 	}
-	reason, message, deadline := timeoutReason(f, since)
+	reason, message, deadline := replacementReason(f, since)
 	switch {
 	case reason == "" && f.Due: // the timeout was extended
 		message := fmt.Sprintf("Machine %s has more time to recover: its health timeout was changed", f.Name)
@@ -353,9 +353,9 @@ func awaitTimeout(f Facts, since time.Time) Verdict {
 	}
 }
 
-// timeoutReason returns why the machine is due for replacement. An empty reason means that the machine is not due;
+// replacementReason returns why the machine is due for replacement. An empty reason means that the machine is not due;
 // deadline is then the end of the health timeout. A zero deadline means that the timeout has no end.
-func timeoutReason(f Facts, since time.Time) (reason, message string, deadline time.Time) {
+func replacementReason(f Facts, since time.Time) (reason, message string, deadline time.Time) {
 	deadline = since.Add(f.Timeout + f.TargetAbsent)
 	switch {
 	case f.NodeDeleting:
@@ -391,13 +391,13 @@ func timeoutReason(f Facts, since time.Time) (reason, message string, deadline t
 
 // markMachineFailed makes a machine Failed, and sets ReplacementDue with the same reason.
 func markMachineFailed(operation, reason, message string) Verdict {
-	v := changePhase(vocabulary.PhaseFailed, operation, reason, message)
+	v := newPhaseVerdict(vocabulary.PhaseFailed, operation, reason, message)
 	v.Due = &ReplacementDue{True: true, Reason: reason, Message: message}
 	return v
 }
 
-// changePhase returns a new phase. The phase determines lastOperation.state and the type of the event.
-func changePhase(phase, operation, reason, message string) Verdict {
+// newPhaseVerdict returns a new phase. The phase determines lastOperation.state and the type of the event.
+func newPhaseVerdict(phase, operation, reason, message string) Verdict {
 	c := PhaseChange{
 		Phase:     phase,
 		Operation: operation,

@@ -58,7 +58,7 @@ func TestDecideNodeHealth(t *testing.T) {
 	}
 }
 
-func TestDecideWithoutBadTypes(t *testing.T) {
+func TestNodeHealthWithoutBadConditionTypes(t *testing.T) {
 	healthy, _ := health.DecideNodeHealth(
 		[]health.Condition{newCondition("Ready", "True"), newCondition("DiskPressure", "True")},
 		nil,

@@ -44,8 +44,8 @@ func decideEachSecond(
 	return f, until
 }
 
-// flappingNode returns a node that in every period is first unhealthy, then healthy.
-func flappingNode(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration) {
+// simulateFlappingNode returns a node that in every period is first unhealthy, then healthy.
+func simulateFlappingNode(sickFor, wellFor time.Duration) func(*health.Facts, time.Duration) {
 	return func(f *health.Facts, after time.Duration) {
 		inPeriod := after % (sickFor + wellFor)
 		f.Healthy, f.BadSince = inPeriod >= sickFor, time.Time{}
@@ -69,13 +69,13 @@ func TestFlappingNodeDoesNotPostponeTimeout(t *testing.T) {
 		{"well for longer than it is sick", time.Minute, 9 * time.Minute, 2 * time.Hour},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f, after := decideEachSecond(newFacts("Running"), 2*time.Hour, flappingNode(row.sick, row.well))
+			f, after := decideEachSecond(newFacts("Running"), 2*time.Hour, simulateFlappingNode(row.sick, row.well))
 			assert.Equal(t, row.failed, after)
 			assert.Equal(t, row.failed < 2*time.Hour, f.Phase == "Failed")
 		})
 	}
 	t.Run("preservation writes all the while", func(t *testing.T) {
-		flap := flappingNode(10*time.Second, 5*time.Second)
+		flap := simulateFlappingNode(10*time.Second, 5*time.Second)
 		_, after := decideEachSecond(newFacts("Running"), time.Hour, func(f *health.Facts, after time.Duration) {
 			flap(f, after)
 			f.Since = f.Now
@@ -84,8 +84,12 @@ func TestFlappingNodeDoesNotPostponeTimeout(t *testing.T) {
 	})
 }
 
-func TestAMachineThatRecoversInTimeIsNoLongerDue(t *testing.T) {
-	f, _ := decideEachSecond(newFacts("Running", needingGrant), 15*time.Minute, flappingNode(time.Hour, time.Hour))
+func TestRecoveredMachineIsNotDueForReplacement(t *testing.T) {
+	f, _ := decideEachSecond(
+		newFacts("Running", withRequiredGrant),
+		15*time.Minute,
+		simulateFlappingNode(time.Hour, time.Hour),
+	)
 	assert.Equal(t, "Unknown", f.Phase)
 	assert.True(t, f.Due, "nobody has granted it")
 
@@ -124,7 +128,7 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		{"the node reports again", func(f *health.Facts) { f.Healthy = true }, "Running"},
 		{"the node stays silent", func(*health.Facts) {}, "Failed"},
 		{"the node is gone", withoutNode, "Failed"},
-		{"the node stays silent below a deployment", needingGrant, ""},
+		{"the node stays silent below a deployment", withRequiredGrant, ""},
 		{"the node fell ill only now", func(f *health.Facts) { f.UnhealthySince = f.Now }, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -137,7 +141,7 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 
 func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
 	v := health.Decide(newFacts("Unknown", withUnhealthyDuration(4*time.Minute), withOpenBreaker))
-	assert.Equal(t, health.Verdict{Why: silentNodeReason, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
+	assert.Equal(t, health.Verdict{Why: unknownReadyReason, Deadline: noon.Add(6 * time.Minute), Look: true}, v)
 	for reason, ended := range map[string]factsEdit{"HealthTimeout": withUnhealthyDuration(healthTimeout), "NodeDeleted": withDeletingNode, "InstanceGone": withInstanceGone} {
 		v := health.Decide(newFacts("Unknown", withUnhealthyNode, ended, withOpenBreaker))
 		assert.Nil(t, v.Change, reason)
@@ -159,13 +163,13 @@ func TestAnOpenBreakerDoesNotStopTheHealthClock(t *testing.T) {
 
 // In each minute the API server fails for 25 s, and most nodes look dead for 25 s.
 func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
-	flap := flappingNode(25*time.Second, 35*time.Second)
+	flap := simulateFlappingNode(25*time.Second, 35*time.Second)
 	for _, row := range []struct {
 		name string
 		edit factsEdit
 	}{
 		{"a lone machine", func(*health.Facts) {}},
-		{"below a deployment", needingGrant},
+		{"below a deployment", withRequiredGrant},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f, after := decideEachSecond(newFacts("Running", row.edit), 2*time.Hour, func(f *health.Facts, after time.Duration) {
@@ -182,7 +186,7 @@ func TestAnUnstableAPIServerFailsNoMachine(t *testing.T) {
 	}
 }
 
-func TestManuallyDeletedNodeMakesMachineDue(t *testing.T) {
+func TestManuallyDeletedNodeMakesMachineDueForReplacement(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		edits []factsEdit
@@ -192,7 +196,7 @@ func TestManuallyDeletedNodeMakesMachineDue(t *testing.T) {
 		{"a machine without a health timeout", []factsEdit{withoutHealthTimeout}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			f := newFacts("Running", append(row.edits, withDeletingNode, needingGrant)...)
+			f := newFacts("Running", append(row.edits, withDeletingNode, withRequiredGrant)...)
 			v := health.Decide(f)
 			require.Equal(t, "Unknown", phaseOfVerdict(v))
 			f = applyVerdict(f, v, noon)
@@ -213,9 +217,9 @@ func TestManuallyDeletedNodeMakesMachineDue(t *testing.T) {
 			edits  []factsEdit
 			reason string
 		}{
-			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant}, "NodeDeleted"},
-			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant, withoutHealthTimeout}, "NodeDeleted"},
-			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, needingGrant, withInstanceGone}, "InstanceGone"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, withRequiredGrant}, "NodeDeleted"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, withRequiredGrant, withoutHealthTimeout}, "NodeDeleted"},
+			{[]factsEdit{withUnhealthyDuration(time.Minute), missing, withRequiredGrant, withInstanceGone}, "InstanceGone"},
 		} {
 			v := health.Decide(newFacts("Unknown", append(row.edits, withoutNode)...))
 			require.NotNil(t, v.Due)

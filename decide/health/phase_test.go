@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-const silentNodeReason = "node m-1: Ready is Unknown (NodeStatusUnknown)"
+const unknownReadyReason = "node m-1: Ready is Unknown (NodeStatusUnknown)"
 
 // factsEdit changes the facts of a machine.
 type factsEdit func(*health.Facts)
@@ -40,19 +40,19 @@ func newFacts(phase string, edits ...factsEdit) health.Facts {
 	return f
 }
 
-func withUnhealthyNode(f *health.Facts) { f.Healthy, f.Why = false, silentNodeReason }
+func withUnhealthyNode(f *health.Facts) { f.Healthy, f.Why = false, unknownReadyReason }
 func withoutNode(f *health.Facts)       { f.Healthy, f.Why = false, "node m-1 is not registered" }
 func withDeletingNode(f *health.Facts)  { f.NodeDeleting = true }
 func withoutReadyComponents(f *health.Facts) {
 	f.NodeWaits, f.Why = "its critical components are not ready", "node m-1: its critical components are not ready"
 }
-func withoutTargetCluster(f *health.Facts) { f.NoTargetCluster, f.Healthy = true, false }
-func afterCreationTimeout(f *health.Facts) { f.CreateBy = f.Now }
-func needingGrant(f *health.Facts)         { f.Alone = false }
-func withReplacementDue(f *health.Facts)   { f.Due = true }
-func withReplacementGrant(f *health.Facts) { f.Granted = true }
-func withoutHealthTimeout(f *health.Facts) { f.NoTimeout = true }
-func withOpenBreaker(f *health.Facts)      { f.Breaker = "8 of 10 nodes look dead at once" }
+func withoutTargetCluster(f *health.Facts)     { f.NoTargetCluster, f.Healthy = true, false }
+func withEndedCreationTimeout(f *health.Facts) { f.CreateBy = f.Now }
+func withRequiredGrant(f *health.Facts)        { f.Alone = false }
+func withReplacementDue(f *health.Facts)       { f.Due = true }
+func withReplacementGrant(f *health.Facts)     { f.Granted = true }
+func withoutHealthTimeout(f *health.Facts)     { f.NoTimeout = true }
+func withOpenBreaker(f *health.Facts)          { f.Breaker = "8 of 10 nodes look dead at once" }
 
 // withUnhealthyDuration makes the node unhealthy for the duration d until now.
 func withUnhealthyDuration(d time.Duration) factsEdit {
@@ -77,28 +77,28 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 		to    string // new phase; empty: the phase stays
 	}{
 		{"new, in time", newFacts("", withoutInstance), ""},
-		{"new, too late", newFacts("", withoutInstance, afterCreationTimeout), "Failed"},
-		{"instance on record and not initialised, too late", newFacts("", afterCreationTimeout), "Failed"},
+		{"new, too late", newFacts("", withoutInstance, withEndedCreationTimeout), "Failed"},
+		{"instance on record and not initialised, too late", newFacts("", withEndedCreationTimeout), "Failed"},
 		{"creation keeps failing, in time", newFacts("CrashLoopBackOff", withoutInstance), ""},
-		{"creation keeps failing, too late", newFacts("CrashLoopBackOff", withoutInstance, afterCreationTimeout), "Failed"},
-		{"initialisation keeps failing, too late", newFacts("CrashLoopBackOff", afterCreationTimeout), "Failed"},
+		{"creation keeps failing, too late", newFacts("CrashLoopBackOff", withoutInstance, withEndedCreationTimeout), "Failed"},
+		{"initialisation keeps failing, too late", newFacts("CrashLoopBackOff", withEndedCreationTimeout), "Failed"},
 		{"Pending, in time", newFacts("Pending", withoutNode), ""},
-		{"Pending, too late", newFacts("Pending", withoutNode, afterCreationTimeout), "Failed"},
-		{"Pending without an instance, too late", newFacts("Pending", withoutInstance, afterCreationTimeout), "Failed"},
-		{"Pending, the node is not ready, too late", newFacts("Pending", withUnhealthyNode, afterCreationTimeout), "Failed"},
+		{"Pending, too late", newFacts("Pending", withoutNode, withEndedCreationTimeout), "Failed"},
+		{"Pending without an instance, too late", newFacts("Pending", withoutInstance, withEndedCreationTimeout), "Failed"},
+		{"Pending, the node is not ready, too late", newFacts("Pending", withUnhealthyNode, withEndedCreationTimeout), "Failed"},
 		{"Pending without a target", newFacts("Pending", withoutTargetCluster), "Available"},
-		{"Pending without a target, late", newFacts("Pending", withoutTargetCluster, afterCreationTimeout), "Available"},
+		{"Pending without a target, late", newFacts("Pending", withoutTargetCluster, withEndedCreationTimeout), "Available"},
 		{"Available without a target", newFacts("Available", withoutTargetCluster), "Available"},
-		{"Available without a target, and long ago", newFacts("Available", withoutTargetCluster, afterCreationTimeout), "Available"},
+		{"Available without a target, and long ago", newFacts("Available", withoutTargetCluster, withEndedCreationTimeout), "Available"},
 		{"no target, and its instance is not initialised", newFacts("", withoutTargetCluster), ""},
 		{"Available, and a target came: its node has joined", newFacts("Available"), "Running"},
 		{"Pending, the node has joined", newFacts("Pending"), "Running"},
-		{"Pending, the node has joined at the last moment", newFacts("Pending", afterCreationTimeout), "Running"},
+		{"Pending, the node has joined at the last moment", newFacts("Pending", withEndedCreationTimeout), "Running"},
 		{"Pending, the node goes", newFacts("Pending", withDeletingNode), ""},
 		{"Pending with the critical taint", newFacts("Pending", withoutReadyComponents), ""},
-		{"Pending with the critical taint, too late", newFacts("Pending", withoutReadyComponents, afterCreationTimeout), "Failed"},
+		{"Pending with the critical taint, too late", newFacts("Pending", withoutReadyComponents, withEndedCreationTimeout), "Failed"},
 		{"Running, and well", newFacts("Running"), ""},
-		{"Running and well: no creation timeout any more", newFacts("Running", afterCreationTimeout), ""},
+		{"Running and well: no creation timeout any more", newFacts("Running", withEndedCreationTimeout), ""},
 		{"Running, the critical taint comes back", newFacts("Running", withoutReadyComponents), ""},
 		{"the kubelet is silent", newFacts("Running", withUnhealthyNode), "Unknown"},
 		{"a condition is bad", newFacts("Running", func(f *health.Facts) { f.Healthy, f.Why = false, "node m-1: DiskPressure is True (Full)" }), "Unknown"},
@@ -133,7 +133,7 @@ func TestPhasesFollowTheTableOfMCM(t *testing.T) {
 
 // The test checks for each change the texts in lastOperation and the event, the health clock, and the condition
 // ReplacementDue.
-func TestVerdictForEachChange(t *testing.T) {
+func TestVerdictForEachPhaseChange(t *testing.T) {
 	tenAgo := noon.Add(-healthTimeout)
 	for _, row := range []struct {
 		name    string
@@ -161,47 +161,47 @@ func TestVerdictForEachChange(t *testing.T) {
 			},
 		},
 		{
-			"the creation timeout", newFacts("Pending", withoutNode, afterCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-20 * time.Minute) }),
+			"the creation timeout", newFacts("Pending", withoutNode, withEndedCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-20 * time.Minute) }),
 			failedChangeVerdict("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 20m: node m-1 is not registered"),
 		},
 		{
-			"without an instance", newFacts("", withoutInstance, afterCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
+			"without an instance", newFacts("", withoutInstance, withEndedCreationTimeout, func(f *health.Facts) { f.Created = noon.Add(-90 * time.Second) }),
 			failedChangeVerdict("Create", "CreationTimeout", "Machine m-1 failed to join the cluster in 1m30s: the provider has not created its instance"),
 		},
 		{
 			"the kubelet is silent", newFacts("Running", withUnhealthyNode),
 			health.Verdict{
-				Why: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + silentNodeReason, Look: true,
-				Clock: &health.UnhealthyClock{UnhealthySince: noon},
+				Why: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + unknownReadyReason, Look: true,
+				Clock: &health.UnhealthyTimes{UnhealthySince: noon},
 				Change: &health.PhaseChange{
 					Phase: "Unknown", Operation: "HealthCheck", State: "Processing", Reason: "Unhealthy", Warning: true,
-					Message: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + silentNodeReason,
+					Message: "Machine m-1 is unhealthy - changing MachinePhase to Unknown: " + unknownReadyReason,
 				},
 			},
 		},
 		{
 			"waits", newFacts("Unknown", withUnhealthyDuration(time.Minute)),
-			health.Verdict{Why: silentNodeReason, Deadline: noon.Add(9 * time.Minute), Look: true},
+			health.Verdict{Why: unknownReadyReason, Deadline: noon.Add(9 * time.Minute), Look: true},
 		},
 		{
 			"the timeout has ended", newFacts("Unknown", withUnhealthyDuration(healthTimeout)),
-			failedChangeVerdict("HealthCheck", "HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason),
+			failedChangeVerdict("HealthCheck", "HealthTimeout", "Machine m-1 has not been healthy for 10m: "+unknownReadyReason),
 		},
 		{
-			"the timeout has ended below a deployment", newFacts("Unknown", withUnhealthyDuration(healthTimeout), needingGrant),
-			waitingVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason+"; waits until its deployment's replacement budget allows it"),
+			"the timeout has ended below a deployment", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withRequiredGrant),
+			dueMachineVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+unknownReadyReason+"; waits until its deployment's replacement budget allows it"),
 		},
 		{
 			"the timeout has ended while the breaker is open", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withOpenBreaker),
-			openBreakerVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+silentNodeReason+"; held: 8 of 10 nodes look dead at once"),
+			openBreakerVerdict("HealthTimeout", "Machine m-1 has not been healthy for 10m: "+unknownReadyReason+"; held: 8 of 10 nodes look dead at once"),
 		},
 		{
-			"its replacement was granted", newFacts("Unknown", withUnhealthyDuration(healthTimeout), needingGrant, withReplacementDue, withReplacementGrant),
+			"its replacement was granted", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withRequiredGrant, withReplacementDue, withReplacementGrant),
 			health.Verdict{
-				Why: "Machine m-1 is to be replaced: " + silentNodeReason,
+				Why: "Machine m-1 is to be replaced: " + unknownReadyReason,
 				Change: &health.PhaseChange{
 					Phase: "Failed", Operation: "HealthCheck", State: "Failed", Reason: "ReplacementGranted", Warning: true,
-					Message: "Machine m-1 is to be replaced: " + silentNodeReason,
+					Message: "Machine m-1 is to be replaced: " + unknownReadyReason,
 				},
 			},
 		},
@@ -209,7 +209,7 @@ func TestVerdictForEachChange(t *testing.T) {
 			"well again", newFacts("Unknown", withUnhealthyDuration(healthTimeout), withReplacementDue, func(f *health.Facts) { f.Healthy = true }),
 			health.Verdict{
 				Why:   "Machine m-1 successfully re-joined the cluster",
-				Clock: &health.UnhealthyClock{UnhealthySince: tenAgo, RecoveredAt: noon},
+				Clock: &health.UnhealthyTimes{UnhealthySince: tenAgo, RecoveredAt: noon},
 				Due:   &health.ReplacementDue{Reason: "Recovered", Message: "Machine m-1 successfully re-joined the cluster"},
 				Change: &health.PhaseChange{
 					Phase: "Running", Operation: "HealthCheck", State: "Successful", Reason: "Rejoined",
@@ -245,9 +245,9 @@ func failedChangeVerdict(operation, reason, message string) health.Verdict {
 	}
 }
 
-// waitingVerdict returns the verdict of a machine that is due and has to wait. The provider is asked whether the
+// dueMachineVerdict returns the verdict of a machine that is due and has to wait. The provider is asked whether the
 // instance exists.
-func waitingVerdict(reason, message string) health.Verdict {
+func dueMachineVerdict(reason, message string) health.Verdict {
 	return health.Verdict{
 		Why:  message,
 		Due:  &health.ReplacementDue{True: true, Reason: reason, Message: message},
@@ -257,7 +257,7 @@ func waitingVerdict(reason, message string) health.Verdict {
 
 // openBreakerVerdict returns the verdict while the breaker is open.
 func openBreakerVerdict(reason, message string) health.Verdict {
-	v := waitingVerdict(reason, message)
+	v := dueMachineVerdict(reason, message)
 	v.Held = true
 	return v
 }
@@ -267,6 +267,6 @@ func TestMessagesFormatDurationsAsInASpec(t *testing.T) {
 		0: "0s", 20 * time.Second: "20s", 10 * time.Minute: "10m", 100 * time.Second: "1m40s", 168 * time.Hour: "168h",
 	} {
 		v := health.Decide(newFacts("Unknown", withUnhealthyDuration(timeout), func(f *health.Facts) { f.Timeout = timeout }))
-		assert.Equal(t, "Machine m-1 has not been healthy for "+want+": "+silentNodeReason, v.Why)
+		assert.Equal(t, "Machine m-1 has not been healthy for "+want+": "+unknownReadyReason, v.Why)
 	}
 }

@@ -51,17 +51,17 @@ func forAllFacts(check func(health.Facts)) {
 		[]factsEdit{func(f *health.Facts) { f.Breaker = "" }, withOpenBreaker},
 		[]factsEdit{func(f *health.Facts) { f.Timeout = 0 }, func(f *health.Facts) { f.Timeout = 10 * time.Minute }},
 		[]factsEdit{func(f *health.Facts) { f.InstanceGoneAt = time.Time{} }, withInstanceGone},
-		timeEdits(func(f *health.Facts, at time.Time) { f.CreateBy = at }, time.Time{}, noon, minute(1)),
-		timeEdits(func(f *health.Facts, at time.Time) { f.UnhealthySince = at }, time.Time{}, minute(-10), minute(-9)),
-		timeEdits(func(f *health.Facts, at time.Time) { f.RecoveredAt = at }, time.Time{}, minute(-5)),
-		timeEdits(func(f *health.Facts, at time.Time) { f.BadSince = at }, time.Time{}, minute(-2)),
+		editsWithTimes(func(f *health.Facts, at time.Time) { f.CreateBy = at }, time.Time{}, noon, minute(1)),
+		editsWithTimes(func(f *health.Facts, at time.Time) { f.UnhealthySince = at }, time.Time{}, minute(-10), minute(-9)),
+		editsWithTimes(func(f *health.Facts, at time.Time) { f.RecoveredAt = at }, time.Time{}, minute(-5)),
+		editsWithTimes(func(f *health.Facts, at time.Time) { f.BadSince = at }, time.Time{}, minute(-2)),
 	)
 	for _, phase := range machinePhases {
 		forAllCombinations(newFacts(phase), sets, check)
 	}
 }
 
-func timeEdits(set func(*health.Facts, time.Time), times ...time.Time) []factsEdit {
+func editsWithTimes(set func(*health.Facts, time.Time), times ...time.Time) []factsEdit {
 	var edits []factsEdit
 	for _, at := range times {
 		edits = append(edits, func(f *health.Facts) { set(f, at) })
@@ -96,7 +96,7 @@ func TestInvariantsOfVerdicts(t *testing.T) {
 		checked++
 		v := health.Decide(f)
 		for _, broken := range []string{
-			checkVerdictIsRepeatable(f, v), checkFailedMachineStays(f, v), checkFailureReason(f, v), checkTimeouts(f, v), checkConsistency(v),
+			checkVerdictIsRepeatable(f, v), checkFailedMachineStays(f, v), checkFailureReason(f, v), checkTimeoutsEnd(f, v), checkVerdictConsistency(v),
 		} {
 			if broken != "" {
 				require.Fail(t, broken, "%+v\n%s", f, formatVerdict(v))
@@ -150,9 +150,9 @@ func checkFailureReason(f health.Facts, v health.Verdict) string {
 	return ""
 }
 
-// checkTimeouts returns an error text if a machine that has to fail did not fail, or if nothing happens at the
+// checkTimeoutsEnd returns an error text if a machine that has to fail did not fail, or if nothing happens at the
 // Deadline.
-func checkTimeouts(f health.Facts, v health.Verdict) string {
+func checkTimeoutsEnd(f health.Facts, v health.Verdict) string {
 	unhealthy := f.Phase == "Unknown" && f.Instance && !f.NoTargetCluster && (!f.Healthy || f.NodeDeleting)
 	switch {
 	case f.Phase != "Failed" && f.Granted && phaseOfVerdict(v) != "Failed":
@@ -173,8 +173,8 @@ func checkTimeouts(f health.Facts, v health.Verdict) string {
 	return ""
 }
 
-// checkConsistency returns an error text if parts of a verdict contradict each other.
-func checkConsistency(v health.Verdict) string {
+// checkVerdictConsistency returns an error text if parts of a verdict contradict each other.
+func checkVerdictConsistency(v health.Verdict) string {
 	switch {
 	case v.Change != nil && !v.Deadline.IsZero():
 		return "a change waits for nothing"

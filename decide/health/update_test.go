@@ -46,7 +46,7 @@ func TestAnInPlaceUpdateEndsBySuccessFailureOrTimeout(t *testing.T) {
 		})
 	}
 	t.Run("below a deployment it waits for its grant", func(t *testing.T) {
-		v := health.Decide(newFacts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), needingGrant))
+		v := health.Decide(newFacts("InPlaceUpdateFailed", updatingFor(time.Hour), result("failed"), withRequiredGrant))
 		assert.Nil(t, v.Change)
 		require.NotNil(t, v.Due)
 		assert.True(t, v.Due.True)

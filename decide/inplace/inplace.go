@@ -14,7 +14,7 @@ import (
 // Reasons why an in-place update has no next step.
 const (
 	updatedReason          = "the node was updated in place"
-	calledOffReason        = "the in-place update of the node was called off before it began; its cordon stays"
+	withdrawnReason        = "the in-place update of the node was called off before it began; its cordon stays"
 	wrongPhaseReasonPrefix = "the in-place update of the node does not begin in phase "
 )
 
@@ -37,11 +37,11 @@ type Step string
 // The next steps of an in-place update. Nothing means that no step is left, or that Millwright waits for the rollout, a
 // person or the agent.
 const (
-	StepNothing   Step = ""
-	StepCondition Step = "Condition" // write the condition that the labels request
-	StepDrain     Step = "Drain"     // cordon and drain the node
-	StepUpdate    Step = "Update"    // set the machine's phase to InPlaceUpdating, because the node is empty
-	StepReady     Step = "Ready"     // write the condition that starts the agent, because the phase is set
+	StepNothing          Step = ""
+	StepWriteCondition   Step = "Condition" // write the condition that the labels request
+	StepDrain            Step = "Drain"     // cordon and drain the node
+	StepSetUpdatingPhase Step = "Update"    // set the machine's phase to InPlaceUpdating, because the node is empty
+	StepStartAgent       Step = "Ready"     // write the condition that starts the agent, because the phase is set
 )
 
 // Decision is the next step of an in-place update. The zero Decision changes nothing.
@@ -65,7 +65,7 @@ func Decide(n Node, phase string) Decision {
 		}
 		return conditionStep(vocabulary.ReasonUpdateSuccessful, "Node was updated.")
 	case vocabulary.ValueUpdateFailed:
-		return failedStep(n)
+		return agentFailureStep(n)
 	}
 	switch n.Reason {
 	case vocabulary.ReasonSelectedForUpdate:
@@ -114,7 +114,7 @@ func stepFromLabels(n Node) Decision {
 func selectedStep(n Node, phase string) Decision {
 	switch {
 	case n.IsSelectionWithdrawn():
-		return Decision{Why: calledOffReason}
+		return Decision{Why: withdrawnReason}
 	case !mayBeginUpdate(phase) && phase != vocabulary.PhaseInPlaceUpdating:
 		return Decision{Why: wrongPhaseReasonPrefix + phase}
 	default:
@@ -131,20 +131,20 @@ func emptyNodeStep(n Node, phase string) Decision {
 	case begun && n.Reason == vocabulary.ReasonReadyForUpdate:
 		return Decision{Why: "the agent on the node is to update it" + sinceText(n)}
 	case !begun && !n.isUpdateRequested():
-		return Decision{Why: calledOffReason}
+		return Decision{Why: withdrawnReason}
 	case !begun && !mayBeginUpdate(phase):
 		return Decision{Why: wrongPhaseReasonPrefix + phase}
 	case n.Reason == vocabulary.ReasonDrainSuccessful && !n.Cordoned:
 		return drainStep(n)
 	case begun:
 		return Decision{
-			Step:    StepReady,
+			Step:    StepStartAgent,
 			Reason:  vocabulary.ReasonReadyForUpdate,
 			Message: "Node is empty: it may be updated.",
 			Why:     "the node is empty; its agent may update it next",
 		}
 	default:
-		return Decision{Step: StepUpdate, Why: "the node is empty, and its in-place update is to begin"}
+		return Decision{Step: StepSetUpdatingPhase, Why: "the node is empty, and its in-place update is to begin"}
 	}
 }
 
@@ -168,9 +168,9 @@ func mayBeginUpdate(phase string) bool {
 	return phase == vocabulary.PhaseRunning || phase == vocabulary.PhaseUnknown
 }
 
-// failedStep copies the agent's reason to the condition's message. A changed reason is copied again.
-func failedStep(n Node) Decision {
-	message := cmp.Or(phrase.CutMessage(n.FailedReason), "The agent on the node gave no reason.")
+// agentFailureStep copies the agent's reason to the condition's message. A changed reason is copied again.
+func agentFailureStep(n Node) Decision {
+	message := cmp.Or(phrase.TruncateMessage(n.FailedReason), "The agent on the node gave no reason.")
 	if n.Reason == vocabulary.ReasonUpdateFailed && n.Message == message {
 		return Decision{Why: "the in-place update of the node failed: " + message}
 	}
@@ -179,7 +179,7 @@ func failedStep(n Node) Decision {
 
 func conditionStep(reason, message string) Decision {
 	return Decision{
-		Step:    StepCondition,
+		Step:    StepWriteCondition,
 		Reason:  reason,
 		Message: message,
 		Why:     "the node's condition becomes " + reason + ": " + message,

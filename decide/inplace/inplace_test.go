@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	reasonCandidate  = "CandidateForUpdate"
-	reasonSelected   = "SelectedForUpdate"
-	reasonDrained    = "DrainSuccessful"
-	reasonReady      = "ReadyForUpdate"
-	reasonSuccessful = "UpdateSuccessful"
-	reasonFailed     = "UpdateFailed"
+	reasonCandidate       = "CandidateForUpdate"
+	reasonSelected        = "SelectedForUpdate"
+	reasonDrainSuccessful = "DrainSuccessful"
+	reasonReady           = "ReadyForUpdate"
+	reasonSuccessful      = "UpdateSuccessful"
+	reasonFailed          = "UpdateFailed"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -31,7 +31,7 @@ func nodeWithReason(reason string, change ...func(*inplace.Node)) inplace.Node {
 }
 
 func asUpdateCandidate(n *inplace.Node)      { n.Candidate = true }
-func asChosenNode(n *inplace.Node)           { n.Candidate, n.Selected = true, true }
+func asSelectedNode(n *inplace.Node)         { n.Candidate, n.Selected = true, true }
 func withSelectedLabelOnly(n *inplace.Node)  { n.Selected = true }
 func asCordonedNode(n *inplace.Node)         { n.Cordoned = true }
 func withConditionSinceNoon(n *inplace.Node) { n.Since = noon }
@@ -72,16 +72,16 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			why: "the node was updated in place",
 		},
 		{
-			name: "a candidate is selected", node: nodeWithReason(reasonCandidate, asChosenNode),
+			name: "a candidate is selected", node: nodeWithReason(reasonCandidate, asSelectedNode),
 			reason: reasonSelected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{
-			name: "the update succeeded", node: nodeWithReason(reasonReady, asChosenNode, withUpdateResult("successful")),
+			name: "the update succeeded", node: nodeWithReason(reasonReady, asSelectedNode, withUpdateResult("successful")),
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "the update failed", node: nodeWithReason(reasonReady, asChosenNode, withUpdateResult("failed"), withFailedReason("disk full")),
+			name: "the update failed", node: nodeWithReason(reasonReady, asSelectedNode, withUpdateResult("failed"), withFailedReason("disk full")),
 			reason: reasonFailed, message: "disk full", why: "the node's condition becomes UpdateFailed: disk full",
 		},
 		{
@@ -90,14 +90,14 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 		},
 
 		{
-			name: "both labels at once", node: nodeWithReason("", asChosenNode),
+			name: "both labels at once", node: nodeWithReason("", asSelectedNode),
 			reason: reasonSelected, message: "Node is selected for an in-place update: it is cordoned, and has to be empty.",
 			why: "the node's condition becomes SelectedForUpdate: Node is selected for an in-place update: it is cordoned, and has to be empty.",
 		},
 		{name: "selected, and no candidate", node: nodeWithReason("", withSelectedLabelOnly)},
 		{name: "no longer a candidate", node: nodeWithReason(reasonCandidate)},
 		{name: "updated, and all labels are gone", node: nodeWithReason(reasonSuccessful)},
-		{name: "updated, with a result that nobody knows", node: nodeWithReason(reasonSuccessful, asChosenNode, withUpdateResult("perhaps")), why: "the node was updated in place"},
+		{name: "updated, with a result that nobody knows", node: nodeWithReason(reasonSuccessful, asSelectedNode, withUpdateResult("perhaps")), why: "the node was updated in place"},
 		{
 			name: "a result that nobody knows is none", node: nodeWithReason(reasonCandidate, asUpdateCandidate, withUpdateResult("perhaps")),
 			why: "the node waits to be selected for its in-place update",
@@ -112,7 +112,7 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
-			name: "a later success rescues it", node: nodeWithReason(reasonFailed, asChosenNode, withUpdateResult("successful")),
+			name: "a later success rescues it", node: nodeWithReason(reasonFailed, asSelectedNode, withUpdateResult("successful")),
 			reason: reasonSuccessful, message: "Node was updated.", why: "the node's condition becomes UpdateSuccessful: Node was updated.",
 		},
 		{
@@ -128,14 +128,14 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 			why: "the in-place update of the node failed: disk full",
 		},
 		{
-			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withConditionMessage("disk full"), asChosenNode),
+			name: "failed, and the result is taken away: selected again does not mean tried again", node: nodeWithReason(reasonFailed, withConditionMessage("disk full"), asSelectedNode),
 			why: "the in-place update of the node failed: disk full",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			want := inplace.Decision{Reason: row.reason, Message: row.message, Why: row.why}
 			if row.reason != "" {
-				want.Step = inplace.StepCondition
+				want.Step = inplace.StepWriteCondition
 			}
 			for _, phase := range []string{"", "Pending", "Running", "Unknown", "Failed", "InPlaceUpdating", "InPlaceUpdateFailed"} {
 				assert.Equal(t, want, inplace.Decide(row.node, phase), phase)
@@ -145,10 +145,17 @@ func TestLabelsOfANodeBecomeACondition(t *testing.T) {
 }
 
 func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
-	toDrain := inplace.Decision{Step: inplace.StepDrain, Reason: reasonDrained, Message: "Node is cordoned and empty."}
-	toUpdate := inplace.Decision{Step: inplace.StepUpdate, Why: "the node is empty, and its in-place update is to begin"}
+	toDrain := inplace.Decision{
+		Step:    inplace.StepDrain,
+		Reason:  reasonDrainSuccessful,
+		Message: "Node is cordoned and empty.",
+	}
+	toUpdate := inplace.Decision{
+		Step: inplace.StepSetUpdatingPhase,
+		Why:  "the node is empty, and its in-place update is to begin",
+	}
 	toTell := inplace.Decision{
-		Step:    inplace.StepReady,
+		Step:    inplace.StepStartAgent,
 		Reason:  reasonReady,
 		Message: "Node is empty: it may be updated.",
 		Why:     "the node is empty; its agent may update it next",
@@ -166,31 +173,31 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 		want  inplace.Decision
 		why   string // expected Why if want has no Why
 	}{
-		{"selected", nodeWithReason(reasonSelected, asChosenNode), "Running", toDrain, uncordoned},
-		{"selected and cordoned", nodeWithReason(reasonSelected, asChosenNode, asCordonedNode, withConditionSinceNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
-		{"empty", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Running", toUpdate, ""},
-		{"empty, and its machine says so", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "InPlaceUpdating", toTell, ""},
-		{"the agent has its turn", nodeWithReason(reasonReady, asChosenNode, asCordonedNode, withConditionSinceNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
+		{"selected", nodeWithReason(reasonSelected, asSelectedNode), "Running", toDrain, uncordoned},
+		{"selected and cordoned", nodeWithReason(reasonSelected, asSelectedNode, asCordonedNode, withConditionSinceNoon), "Running", toDrain, cordoned + ", since 2026-03-01 12:00:00 UTC"},
+		{"empty", nodeWithReason(reasonDrainSuccessful, asSelectedNode, asCordonedNode), "Running", toUpdate, ""},
+		{"empty, and its machine says so", nodeWithReason(reasonDrainSuccessful, asSelectedNode, asCordonedNode), "InPlaceUpdating", toTell, ""},
+		{"the agent has its turn", nodeWithReason(reasonReady, asSelectedNode, asCordonedNode, withConditionSinceNoon), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it, since 2026-03-01 12:00:00 UTC"},
 
-		{"an unhealthy node may be updated", nodeWithReason(reasonSelected, asChosenNode), "Unknown", toDrain, uncordoned},
-		{"an unhealthy node that is empty, too", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Unknown", toUpdate, ""},
-		{"the phase was first", nodeWithReason(reasonSelected, asChosenNode), "InPlaceUpdating", toDrain, uncordoned},
-		{"the agent was told first", nodeWithReason(reasonReady, asChosenNode, asCordonedNode), "Running", toUpdate, ""},
-		{"uncordoned while it was empty", nodeWithReason(reasonDrained, asChosenNode), "Running", toDrain, uncordoned},
-		{"uncordoned before the agent is told", nodeWithReason(reasonDrained, asChosenNode), "InPlaceUpdating", toDrain, uncordoned},
-		{"uncordoned under way", nodeWithReason(reasonReady, asChosenNode), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
+		{"an unhealthy node may be updated", nodeWithReason(reasonSelected, asSelectedNode), "Unknown", toDrain, uncordoned},
+		{"an unhealthy node that is empty, too", nodeWithReason(reasonDrainSuccessful, asSelectedNode, asCordonedNode), "Unknown", toUpdate, ""},
+		{"the phase was first", nodeWithReason(reasonSelected, asSelectedNode), "InPlaceUpdating", toDrain, uncordoned},
+		{"the agent was told first", nodeWithReason(reasonReady, asSelectedNode, asCordonedNode), "Running", toUpdate, ""},
+		{"uncordoned while it was empty", nodeWithReason(reasonDrainSuccessful, asSelectedNode), "Running", toDrain, uncordoned},
+		{"uncordoned before the agent is told", nodeWithReason(reasonDrainSuccessful, asSelectedNode), "InPlaceUpdating", toDrain, uncordoned},
+		{"uncordoned under way", nodeWithReason(reasonReady, asSelectedNode), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
 
 		{"called off while it is emptied", nodeWithReason(reasonSelected, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
 		{"called off with all labels", nodeWithReason(reasonSelected), "Running", inplace.Decision{}, calledOff},
 		{"no candidate any more", nodeWithReason(reasonSelected, withSelectedLabelOnly), "Running", inplace.Decision{}, calledOff},
-		{"called off when it was empty", nodeWithReason(reasonDrained, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
-		{"too late to call it off", nodeWithReason(reasonDrained, asCordonedNode), "InPlaceUpdating", toTell, ""},
+		{"called off when it was empty", nodeWithReason(reasonDrainSuccessful, asUpdateCandidate, asCordonedNode), "Running", inplace.Decision{}, calledOff},
+		{"too late to call it off", nodeWithReason(reasonDrainSuccessful, asCordonedNode), "InPlaceUpdating", toTell, ""},
 		{"far too late", nodeWithReason(reasonReady), "InPlaceUpdating", inplace.Decision{}, "the agent on the node is to update it"},
 
-		{"selected before its machine has joined", nodeWithReason(reasonSelected, asChosenNode), "Pending", inplace.Decision{}, notIn + "Pending"},
-		{"selected when its machine has failed", nodeWithReason(reasonSelected, asChosenNode), "Failed", inplace.Decision{}, notIn + "Failed"},
-		{"empty when its machine has failed", nodeWithReason(reasonDrained, asChosenNode, asCordonedNode), "Failed", inplace.Decision{}, notIn + "Failed"},
-		{"the update took too long", nodeWithReason(reasonReady, asChosenNode, asCordonedNode), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
+		{"selected before its machine has joined", nodeWithReason(reasonSelected, asSelectedNode), "Pending", inplace.Decision{}, notIn + "Pending"},
+		{"selected when its machine has failed", nodeWithReason(reasonSelected, asSelectedNode), "Failed", inplace.Decision{}, notIn + "Failed"},
+		{"empty when its machine has failed", nodeWithReason(reasonDrainSuccessful, asSelectedNode, asCordonedNode), "Failed", inplace.Decision{}, notIn + "Failed"},
+		{"the update took too long", nodeWithReason(reasonReady, asSelectedNode, asCordonedNode), "InPlaceUpdateFailed", inplace.Decision{}, notIn + "InPlaceUpdateFailed"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.want.Why == "" {
@@ -201,7 +208,7 @@ func TestTheNextStepOfAnInPlaceUpdate(t *testing.T) {
 	}
 }
 
-func TestSelectionIsWithdrawn(t *testing.T) {
+func TestWithdrawnSelectionStopsTheUpdate(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		node inplace.Node
@@ -209,16 +216,16 @@ func TestSelectionIsWithdrawn(t *testing.T) {
 	}{
 		{"nothing to call off", inplace.Node{}, false},
 		{"only a candidate", nodeWithReason(reasonCandidate), false},
-		{"selected", nodeWithReason(reasonSelected, asChosenNode), false},
+		{"selected", nodeWithReason(reasonSelected, asSelectedNode), false},
 		{"selected, and its label is gone", nodeWithReason(reasonSelected, asUpdateCandidate), true},
 		{"selected, and no candidate", nodeWithReason(reasonSelected, withSelectedLabelOnly), true},
-		{"empty: that depends on the phase", nodeWithReason(reasonDrained), false},
+		{"empty: that depends on the phase", nodeWithReason(reasonDrainSuccessful), false},
 	} {
 		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, row.node.IsSelectionWithdrawn()) })
 	}
 }
 
-func TestLongFailedReasonIsCut(t *testing.T) {
+func TestLongFailedReasonIsTruncated(t *testing.T) {
 	n := nodeWithReason(reasonReady, withUpdateResult("failed"), withFailedReason(strings.Repeat("ä", 600)))
 	d := inplace.Decide(n, "InPlaceUpdating")
 	assert.Equal(t, strings.Repeat("ä", 498)+"…", d.Message)

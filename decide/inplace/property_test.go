@@ -15,7 +15,7 @@ import (
 // TestAnUpdateNeverReturnsToAnEarlierReason simulates rollout, person and agent with random actions. The machine's
 // workflow executes each step.
 func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
-	order := []string{reasonCandidate, reasonSelected, reasonDrained, reasonReady, reasonSuccessful, reasonFailed}
+	order := []string{reasonCandidate, reasonSelected, reasonDrainSuccessful, reasonReady, reasonSuccessful, reasonFailed}
 	dice := rand.New(rand.NewSource(1))
 	reached, rounds := map[string]int{}, decidetest.RandomRunCount(50_000)
 	n, phase, held := inplace.Node{}, "Running", false // held is true while pods stay on the node
@@ -49,21 +49,21 @@ func TestAnUpdateNeverReturnsToAnEarlierReason(t *testing.T) {
 		switch d.Step {
 		case inplace.StepNothing:
 			require.Empty(t, d.Reason)
-		case inplace.StepUpdate:
-			require.True(t, n.Cordoned && (n.Reason == reasonDrained || n.Reason == reasonReady), "%+v", n)
+		case inplace.StepSetUpdatingPhase:
+			require.True(t, n.Cordoned && (n.Reason == reasonDrainSuccessful || n.Reason == reasonReady), "%+v", n)
 			phase = "InPlaceUpdating"
 		case inplace.StepDrain:
 			if n.Cordoned = true; !held {
 				n.Reason = d.Reason
 			}
-		case inplace.StepReady:
-			require.True(t, n.Cordoned && n.Reason == reasonDrained && phase == "InPlaceUpdating", "%+v", n)
+		case inplace.StepStartAgent:
+			require.True(t, n.Cordoned && n.Reason == reasonDrainSuccessful && phase == "InPlaceUpdating", "%+v", n)
 			n.Reason = d.Reason
-		case inplace.StepCondition:
+		case inplace.StepWriteCondition:
 			require.NotEqual(t, n.Reason, d.Reason)
 			n.Reason, n.Message = d.Reason, d.Message
 		}
-		require.Equal(t, d.Step == inplace.StepNothing || d.Step == inplace.StepUpdate, d.Reason == "", "%+v", d)
+		require.Equal(t, d.Step == inplace.StepNothing || d.Step == inplace.StepSetUpdatingPhase, d.Reason == "", "%+v", d)
 		require.True(t, d.Step == inplace.StepNothing || d.Why != "")
 		if was.Reason != reasonSuccessful && n.Result == "" {
 			require.GreaterOrEqual(t, slices.Index(order, n.Reason), slices.Index(order, was.Reason), "%+v", was)

@@ -101,7 +101,7 @@ func CompareFalseFirst(a, b bool) int {
 	}
 }
 
-// CompareKnownFirst compares two times: earlier times sort first, the zero time last.
-func CompareKnownFirst(a, b time.Time) int {
+// CompareTimesZeroLast compares two times: earlier times sort first, the zero time last.
+func CompareTimesZeroLast(a, b time.Time) int {
 	return cmp.Or(CompareFalseFirst(a.IsZero(), b.IsZero()), a.Compare(b))
 }

@@ -21,14 +21,14 @@ func TestListFunctions(t *testing.T) {
 	assert.Equal(t, []int{3, 1, 2}, numbers, "the list given stays as it is")
 }
 
-func TestSortOrders(t *testing.T) {
+func TestCompareFunctions(t *testing.T) {
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 
 	assert.Equal(t, -1, list.CompareFalseFirst(false, true))
 	assert.Equal(t, 1, list.CompareFalseFirst(true, false))
 	assert.Equal(t, 0, list.CompareFalseFirst(true, true))
-	assert.Equal(t, -1, list.CompareKnownFirst(early, late))
-	assert.Equal(t, -1, list.CompareKnownFirst(late, time.Time{}), "unknown comes last")
-	assert.Equal(t, 1, list.CompareKnownFirst(time.Time{}, early))
-	assert.Equal(t, 0, list.CompareKnownFirst(time.Time{}, time.Time{}))
+	assert.Equal(t, -1, list.CompareTimesZeroLast(early, late))
+	assert.Equal(t, -1, list.CompareTimesZeroLast(late, time.Time{}), "unknown comes last")
+	assert.Equal(t, 1, list.CompareTimesZeroLast(time.Time{}, early))
+	assert.Equal(t, 0, list.CompareTimesZeroLast(time.Time{}, time.Time{}))
 }

@@ -60,8 +60,8 @@ func Decide(wanted WantedState, node Node) Changes {
 		annotations[vocabulary.AnnotationMachineUID] = wanted.MachineUID
 	}
 	changes := Changes{
-		Labels: d.diffKeys("label", "template", labels, applied.Metadata.Labels, node.Labels),
-		Annotations: d.diffKeys(
+		Labels: d.diffMaps("label", "template", labels, applied.Metadata.Labels, node.Labels),
+		Annotations: d.diffMaps(
 			"annotation",
 			"template",
 			annotations,
@@ -71,7 +71,7 @@ func Decide(wanted WantedState, node Node) Changes {
 		Taints: d.diffTaints(want.Spec.Taints, applied.Spec.Taints, node.Taints),
 	}
 	if !readable || !want.hasEqualContents(applied) {
-		d.updateRecord(
+		d.updateAppliedRecord(
 			"template",
 			&changes.Annotations,
 			vocabulary.AnnotationLastAppliedTemplate,
@@ -81,10 +81,10 @@ func Decide(wanted WantedState, node Node) Changes {
 	}
 	if wanted.Capacity != nil {
 		applied, readable := parseRecord[map[string]string](node.Annotations[vocabulary.AnnotationLastAppliedVirtualCapacity])
-		changes.Capacity = d.diffKeys("capacity", "class", wanted.Capacity, applied, node.Capacity)
+		changes.Capacity = d.diffMaps("capacity", "class", wanted.Capacity, applied, node.Capacity)
 		if !readable || !maps.Equal(wanted.Capacity, applied) {
 			record := formatRecord(len(wanted.Capacity) == 0, wanted.Capacity)
-			d.updateRecord(
+			d.updateAppliedRecord(
 				"virtual capacity",
 				&changes.Annotations,
 				vocabulary.AnnotationLastAppliedVirtualCapacity,
@@ -110,9 +110,9 @@ type reasonCollector struct{ reasons []string }
 
 func (d *reasonCollector) addReason(reason string) { d.reasons = append(d.reasons, reason) }
 
-// diffKeys returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
+// diffMaps returns the edit that changes the map `has` into wanted. Only keys that were applied before are removed;
 // all other keys belong to other parties.
-func (d *reasonCollector) diffKeys(what, source string, wanted, applied, has map[string]string) MapEdit {
+func (d *reasonCollector) diffMaps(what, source string, wanted, applied, has map[string]string) MapEdit {
 	var edit MapEdit
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		value, there := has[key]
@@ -167,8 +167,8 @@ func (d *reasonCollector) diffTaints(wanted, applied, has []Taint) TaintEdit {
 	return edit
 }
 
-// updateRecord updates a record of what was applied. If nothing is wanted, updateRecord removes the annotation.
-func (d *reasonCollector) updateRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
+// updateAppliedRecord updates a record of what was applied. If nothing is wanted, updateAppliedRecord removes the annotation.
+func (d *reasonCollector) updateAppliedRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
 	if text != "" {
 		edit.SetKey(key, text)
 	} else if _, there := has[key]; there {
@@ -219,9 +219,9 @@ func (e MapEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // IsEmpty reports whether there is no change.
 func (e TaintEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// maxNamedReasons is the largest number of reasons that Why lists. Source of maxNamedReasons: a drain also lists 20
+// maxListedReasons is the largest number of reasons that Why lists. Source of maxListedReasons: a drain also lists 20
 // pods, and a status must stay readable.
-const maxNamedReasons = 20
+const maxListedReasons = 20
 
 // Sentence describes the changes in one sentence, by keys and without values: "node lacks label a, has taint
 // b:NoSchedule that left the template". Sentence is empty if there is no change.
@@ -229,7 +229,7 @@ func (c Changes) Sentence() string {
 	if len(c.Reasons) == 0 {
 		return ""
 	}
-	return "node " + phrase.JoinNames(c.Reasons, maxNamedReasons, ", ")
+	return "node " + phrase.JoinNames(c.Reasons, maxListedReasons, ", ")
 }
 
 // Apply returns a changed copy of a map.

@@ -16,7 +16,7 @@ const (
 	templateRecordAnnotation = "node.machine.sapcloud.io/last-applied-anno-labels-taints"
 	capacityRecordAnnotation = "node.machine.sapcloud.io/last-applied-virtual-capacity"
 	notManagedAnnotation     = "node.machine.sapcloud.io/not-managed-by-mcm"
-	criticalTaint            = "node.gardener.cloud/critical-components-not-ready"
+	criticalComponentsTaint  = "node.gardener.cloud/critical-components-not-ready"
 )
 
 type (
@@ -190,11 +190,11 @@ func TestNotManagedAnnotationIsRemoved(t *testing.T) {
 	assert.Equal(t, "node is marked as a node without a machine", c.Sentence())
 }
 
-func TestTheCriticalTaintIsAddedOnce(t *testing.T) {
+func TestTheCriticalComponentsTaintIsAddedOnce(t *testing.T) {
 	wanted := baseWantedState()
-	wanted.Taints = taintList{newTaint(criticalTaint, "", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
+	wanted.Taints = taintList{newTaint(criticalComponentsTaint, "", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
 	node := syncedNode(t, wanted)
-	assert.Contains(t, node.Taints, newTaint(criticalTaint, "", "NoSchedule"), "a new node gets it")
+	assert.Contains(t, node.Taints, newTaint(criticalComponentsTaint, "", "NoSchedule"), "a new node gets it")
 
 	node.Taints = nil
 	c := nodesync.Decide(wanted, node)
@@ -209,24 +209,34 @@ func TestTheCriticalTaintIsAddedOnce(t *testing.T) {
 	wanted.Labels = textMap{"pool": "db"}
 	node = applyChanges(node, nodesync.Decide(wanted, node))
 	assert.True(t, nodesync.Decide(wanted, node).IsEmpty(), "nor does it come back with the next template")
-	assert.NotContains(t, node.Taints, newTaint(criticalTaint, "", "NoSchedule"))
+	assert.NotContains(t, node.Taints, newTaint(criticalComponentsTaint, "", "NoSchedule"))
 
 	t.Run("its value is that of the template while it is on", func(t *testing.T) {
 		edited := syncedNode(t, wanted)
-		edited.Taints = taintList{newTaint(criticalTaint, "mine", "NoSchedule"), newTaint("only", "web", "NoSchedule")}
-		assert.Equal(t, taintList{newTaint(criticalTaint, "", "NoSchedule")}, nodesync.Decide(wanted, edited).Taints.Set)
+		edited.Taints = taintList{
+			newTaint(criticalComponentsTaint, "mine", "NoSchedule"),
+			newTaint("only", "web", "NoSchedule"),
+		}
+		assert.Equal(
+			t,
+			taintList{newTaint(criticalComponentsTaint, "", "NoSchedule")},
+			nodesync.Decide(wanted, edited).Taints.Set,
+		)
 	})
 	t.Run("it goes with the template", func(t *testing.T) {
 		assert.Equal(
 			t,
-			taintList{newTaint(criticalTaint, "", "NoSchedule")},
+			taintList{newTaint(criticalComponentsTaint, "", "NoSchedule")},
 			nodesync.Decide(baseWantedState(), syncedNode(t, wanted)).Taints.Remove,
 		)
 	})
 	t.Run("a node that registered with it: noted, so that it does not come back", func(t *testing.T) {
-		fresh := nodesync.Node{Taints: taintList{newTaint(criticalTaint, "", "NoSchedule")}}
+		fresh := nodesync.Node{Taints: taintList{newTaint(criticalComponentsTaint, "", "NoSchedule")}}
 		fresh = applyChanges(fresh, nodesync.Decide(wanted, fresh))
-		fresh.Taints = slices.DeleteFunc(fresh.Taints, func(t nodesync.Taint) bool { return t.Key == criticalTaint })
+		fresh.Taints = slices.DeleteFunc(
+			fresh.Taints,
+			func(t nodesync.Taint) bool { return t.Key == criticalComponentsTaint },
+		)
 		assert.True(t, nodesync.Decide(wanted, fresh).IsEmpty())
 	})
 }
@@ -238,7 +248,7 @@ func TestOwnKeysAreRemovedOnlyIfTheTemplateSetThem(t *testing.T) {
 	all := taintList{
 		newTaint(noSchedule, "True", "PreferNoSchedule"),
 		newTaint(preserved, "", "NoSchedule"),
-		newTaint(criticalTaint, "", "NoSchedule"),
+		newTaint(criticalComponentsTaint, "", "NoSchedule"),
 	}
 
 	node := syncedNode(t, baseWantedState())

@@ -27,7 +27,7 @@ func (d randomSource) randomTextMap(keys ...string) textMap {
 
 func (d randomSource) randomTaintList() taintList {
 	var list taintList
-	for _, key := range []string{criticalTaint, "a", "b"} {
+	for _, key := range []string{criticalComponentsTaint, "a", "b"} {
 		for _, effect := range []string{"NoSchedule", "NoExecute"} {
 			if d.Intn(2) == 0 {
 				list = append(list, newTaint(key, string(rune('0'+d.Intn(3))), effect))

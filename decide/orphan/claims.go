@@ -25,11 +25,11 @@ func newClaimIndex(machines []Machine) claimIndex {
 	return c
 }
 
-// claimant returns the machine that claims an instance, and why; an empty reason means that no machine claims the
+// claimingMachine returns the machine that claims an instance, and why; an empty reason means that no machine claims the
 // instance. A machine of another namespace may have been moved there before its provider ID was recorded. For such a
 // machine, only the name links the machine to the instance. In the class's namespace, a machine of the same name with
 // another UID was created later, and claims nothing.
-func (c claimIndex) claimant(i Instance) (m Machine, why string) {
+func (c claimIndex) claimingMachine(i Instance) (m Machine, why string) {
 	if m, found := c.machineByUID[i.MachineUID]; found {
 		return m, m.String() + " exists"
 	}
@@ -51,10 +51,10 @@ func (c claimIndex) isUnclaimed(i Instance) bool {
 	return i.ProviderID != "" && i.MachineName != "" && !named && !here && !moved
 }
 
-// ownershipProblem returns why the owner of an instance without a UID tag is not known; empty: the instance belongs to
+// ownerUncertaintyReason returns why the owner of an instance without a UID tag is not known; empty: the instance belongs to
 // a machine. Other controllers tag instances only with the machine's name. The machine of that name adopts such an
 // instance, unless the machine's provider ID names another instance.
-func (c claimIndex) ownershipProblem(i Instance) string {
+func (c claimIndex) ownerUncertaintyReason(i Instance) string {
 	namesake, found := c.localMachineByName[i.MachineName]
 	_, named := c.machineByProviderID[i.ProviderID]
 	switch {
@@ -77,7 +77,7 @@ func (c claimIndex) ownershipProblem(i Instance) string {
 func ClaimReason(t DeletionTarget, machines []Machine) string {
 	c := newClaimIndex(machines)
 	for _, id := range t.ProviderIDs {
-		if _, why := c.claimant(Instance{ProviderID: id, MachineName: t.Machine, MachineUID: t.UID}); why != "" {
+		if _, why := c.claimingMachine(Instance{ProviderID: id, MachineName: t.Machine, MachineUID: t.UID}); why != "" {
 			return why
 		}
 	}

@@ -60,7 +60,7 @@ func (d *Decision) groupUnclaimedInstances(f Facts) []instanceGroup {
 		}
 		if g.machineUID == "" || g.machineName == "" || g.members[0].ProviderID == "" {
 			for _, i := range g.members {
-				if why := claims.ownershipProblem(i); why != "" {
+				if why := claims.ownerUncertaintyReason(i); why != "" {
 					d.Unknown++
 					unclear.addNote(
 						"instance %s %s: it is not deleted",
@@ -73,7 +73,7 @@ func (d *Decision) groupUnclaimedInstances(f Facts) []instanceGroup {
 		}
 		owner, claimed := claims.machineByUID[g.machineUID]
 		for _, i := range g.members {
-			if m, why := claims.claimant(i); why != "" && !claimed {
+			if m, why := claims.claimingMachine(i); why != "" && !claimed {
 				owner, claimed = m, true
 				unclear.addNote("instance %s has the UID of another machine and is not deleted: %s", i.ProviderID, why)
 			}
@@ -132,21 +132,21 @@ func groupByUID(f Facts) []instanceGroup {
 	return all
 }
 
-// overrideHint is the part of a message that tells operators how to allow a sweep that the breaker blocks.
-const overrideHint = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
+// breakerOverrideHint is the part of a message that tells operators how to allow a sweep that the breaker blocks.
+const breakerOverrideHint = ", unless the class's annotation machine.sapcloud.io/collect-orphans says how many may be deleted, and until when"
 
 // deletionLimit returns how many instances may be deleted, or why none may be deleted. A valid annotation
 // collect-orphans overrides every breaker.
 func deletionLimit(f Facts, d Decision) (most int, held string) {
 	allowed, wrong := f.parseAllowedDeletions()
-	few := max(breakerMinOrphans, d.Instances/breakerDivisor)
+	few := max(breakerToleratedOrphans, d.Instances/breakerInstancesPerOrphan)
 	switch {
 	case d.Orphans == 0:
 		return 0, ""
 	case wrong != "":
 		return 0, fmt.Sprintf(
 			"the annotation collect-orphans says %s, which %s: nothing is deleted",
-			strconv.Quote(phrase.CutText(strings.TrimSpace(f.AllowedDeletions), maxNoteBytes)),
+			strconv.Quote(phrase.TruncateText(strings.TrimSpace(f.AllowedDeletionsText), maxNoteBytes)),
 			wrong,
 		)
 	case allowed != nil:
@@ -155,13 +155,13 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 		return 0, fmt.Sprintf(
 			"%s and no machine at all: moved or restored control plane? Nothing is deleted%s",
 			phrase.CountText(d.Orphans, "instance"),
-			overrideHint,
+			breakerOverrideHint,
 		)
 	case d.Orphans+d.Unknown == d.Instances: // while a backup is restored, machines appear one by one
 		return 0, fmt.Sprintf(
 			"no machine claims any of the class's %s: is it being restored? Nothing is deleted%s",
 			phrase.CountText(d.Instances, "instance"),
-			overrideHint,
+			breakerOverrideHint,
 		)
 	case d.Orphans > few:
 		return 0, fmt.Sprintf(
@@ -169,7 +169,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 			d.Orphans,
 			phrase.CountText(d.Instances, "instance"),
 			few,
-			overrideHint,
+			breakerOverrideHint,
 		)
 	default:
 		return f.Settings.MaxPerSweep, ""
@@ -180,7 +180,7 @@ func deletionLimit(f Facts, d Decision) (most int, held string) {
 // 2026-11-24T12:00:00Z". The number is nil if there is no annotation, or if its time has passed. The number 0 needs no
 // end time. The result wrong is the reason why the annotation is invalid.
 func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
-	fields := strings.Fields(f.AllowedDeletions)
+	fields := strings.Fields(f.AllowedDeletionsText)
 	if len(fields) == 0 {
 		return nil, ""
 	}
@@ -197,8 +197,8 @@ func (f Facts) parseAllowedDeletions() (n *int, wrong string) {
 	switch {
 	case err != nil:
 		return nil, `has no end, such as "5 until 2006-01-02T15:04:05Z"`
-	case end.Sub(f.Now) > maxAllowanceTime:
-		return nil, fmt.Sprintf("ends more than %s from now", phrase.DurationText(maxAllowanceTime))
+	case end.Sub(f.Now) > maxAllowanceDuration:
+		return nil, fmt.Sprintf("ends more than %s from now", phrase.DurationText(maxAllowanceDuration))
 	case !f.Now.Before(end):
 		return nil, ""
 	default:
@@ -220,7 +220,7 @@ func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 			waitReason(g, f),
 			phrase.TextIf(count+len(g.members) > most, "one sweep deletes at most %d", most),
 			phrase.TextIf(
-				size+g.targetBytes() > maxTargetBytes,
+				size+g.deletionTargetBytes() > maxDeletionTargetsBytes,
 				"the names do not fit into the history, and a later sweep deletes it",
 			),
 		)
@@ -233,7 +233,7 @@ func (d *Decision) selectTargets(f Facts, orphans []instanceGroup, most int) {
 			)
 			continue
 		}
-		count, size = count+len(g.members), size+g.targetBytes()
+		count, size = count+len(g.members), size+g.deletionTargetBytes()
 		d.Collect = append(d.Collect, DeletionTarget{g.machineName, g.machineUID, g.providerIDs()})
 	}
 	d.Notes = notes.limitedNotes()
@@ -263,12 +263,12 @@ func SightingsWithoutDeleted(all []Sighting, gone []string) []Sighting {
 
 // Limits that keep the JSON of a Decision below 16 KiB for any number of instances and any length of names.
 const (
-	maxSightings      = 100
-	maxSightingBytes  = 7 << 10
-	maxTargetBytes    = 3 << 10
-	maxNotes          = 10
-	maxNoteBytes      = 200
-	jsonOverheadBytes = 80 // bytes of one sighting or target: keys, quotes and the time
+	maxSightings            = 100
+	maxSightingsBytes       = 7 << 10
+	maxDeletionTargetsBytes = 3 << 10
+	maxNotes                = 10
+	maxNoteBytes            = 200
+	jsonOverheadBytes       = 80 // bytes of one sighting or target: keys, quotes and the time
 )
 
 // nextSightings returns the sightings for the next sweep, the oldest first, as many as fit into a history. For an
@@ -283,15 +283,15 @@ func nextSightings(orphans []instanceGroup) []Sighting {
 	slices.SortStableFunc(all, func(a, b Sighting) int { return a.Since.Compare(b.Since) })
 	size := 0
 	for i, s := range all {
-		if size += len(s.ProviderID) + len(s.UID) + jsonOverheadBytes; i == maxSightings || size > maxSightingBytes {
+		if size += len(s.ProviderID) + len(s.UID) + jsonOverheadBytes; i == maxSightings || size > maxSightingsBytes {
 			return all[:i]
 		}
 	}
 	return all
 }
 
-// targetBytes returns the size of the group's target in a history, in bytes.
-func (g instanceGroup) targetBytes() int {
+// deletionTargetBytes returns the size of the group's target in a history, in bytes.
+func (g instanceGroup) deletionTargetBytes() int {
 	size := len(g.machineName) + len(g.machineUID) + jsonOverheadBytes
 	for _, m := range g.members {
 		size += len(m.ProviderID) + len(`"",`)
@@ -309,7 +309,7 @@ func (g instanceGroup) providerIDText() string { return strings.Join(g.providerI
 type noteList []string
 
 func (n *noteList) addNote(format string, args ...any) {
-	*n = append(*n, phrase.CutText(fmt.Sprintf(format, args...), maxNoteBytes))
+	*n = append(*n, phrase.TruncateText(fmt.Sprintf(format, args...), maxNoteBytes))
 }
 
 // limitedNotes returns at most maxNotes sentences. If there are more, the last sentence counts the omitted sentences.

@@ -18,11 +18,11 @@ func TestUnmanagedNodes(t *testing.T) {
 		}
 		return n
 	}
-	other := orphan.NodeOwner{Name: "other", NodeName: "other", ProviderID: "i-other"}
+	other := orphan.NodeClaimant{Name: "other", NodeName: "other", ProviderID: "i-other"}
 	for _, row := range []struct {
 		name  string
 		node  orphan.Node
-		owner orphan.NodeOwner
+		owner orphan.NodeClaimant
 		want  []string
 	}{
 		{"21 minutes", node(21*time.Minute, nil), other, []string{"n"}},
@@ -30,15 +30,15 @@ func TestUnmanagedNodes(t *testing.T) {
 		{"it says so, and has our finalizer", node(time.Hour, func(n *orphan.Node) { n.NotManaged = true }), other, []string{"n"}},
 		{"it says so already", node(time.Hour, func(n *orphan.Node) { n.NotManaged, n.HasFinalizer = true, false }), other, nil},
 		{"one that never was ours", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), other, []string{"n"}},
-		{"one that never was ours, and a machine of which nothing is known", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), orphan.NodeOwner{Name: "other"}, []string{"n"}},
-		{"a machine names it", node(time.Hour, nil), orphan.NodeOwner{Name: "x", NodeName: "n"}, nil},
-		{"it names its machine", node(time.Hour, nil), orphan.NodeOwner{Name: "m"}, nil},
-		{"a machine of the same name is about to join", node(time.Hour, nil), orphan.NodeOwner{Name: "n"}, nil},
-		{"a machine has its instance", node(time.Hour, nil), orphan.NodeOwner{Name: "x", ProviderID: "i-n"}, nil},
-		{"a machine's name is no node's name", node(time.Hour, nil), orphan.NodeOwner{Name: "x", NodeName: "m"}, []string{"n"}},
+		{"one that never was ours, and a machine of which nothing is known", node(time.Hour, func(n *orphan.Node) { *n = orphan.Node{Name: "n", Created: n.Created} }), orphan.NodeClaimant{Name: "other"}, []string{"n"}},
+		{"a machine names it", node(time.Hour, nil), orphan.NodeClaimant{Name: "x", NodeName: "n"}, nil},
+		{"it names its machine", node(time.Hour, nil), orphan.NodeClaimant{Name: "m"}, nil},
+		{"a machine of the same name is about to join", node(time.Hour, nil), orphan.NodeClaimant{Name: "n"}, nil},
+		{"a machine has its instance", node(time.Hour, nil), orphan.NodeClaimant{Name: "x", ProviderID: "i-n"}, nil},
+		{"a machine's name is no node's name", node(time.Hour, nil), orphan.NodeClaimant{Name: "x", NodeName: "m"}, []string{"n"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, orphan.UnmanagedNodes(now, []orphan.Node{row.node}, []orphan.NodeOwner{row.owner}))
+			assert.Equal(t, row.want, orphan.UnmanagedNodes(now, []orphan.Node{row.node}, []orphan.NodeClaimant{row.owner}))
 		})
 	}
 	t.Run("no machine at all", func(t *testing.T) {
@@ -49,6 +49,6 @@ func TestUnmanagedNodes(t *testing.T) {
 		for i := range 60 {
 			nodes = append(nodes, orphan.Node{Name: fmt.Sprint(i), Created: timeAgo(time.Hour)})
 		}
-		assert.Len(t, orphan.UnmanagedNodes(now, nodes, []orphan.NodeOwner{other}), orphan.MaxUnmanagedNodes)
+		assert.Len(t, orphan.UnmanagedNodes(now, nodes, []orphan.NodeClaimant{other}), orphan.MaxUnmanagedNodes)
 	})
 }

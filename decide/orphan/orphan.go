@@ -10,9 +10,9 @@ import (
 // Facts holds the facts that a sweep has read about the instances of one class. The instances must be read before the
 // machines, because otherwise an instance that is created between the two reads would seem to have no machine.
 type Facts struct {
-	Now              time.Time
-	AllowedDeletions string     // value of the class's annotation collect-orphans; empty: no annotation
-	Instances        []Instance // all instances of the class
+	Now                  time.Time
+	AllowedDeletionsText string     // value of the class's annotation collect-orphans; empty: no annotation
+	Instances            []Instance // all instances of the class
 	// instances of this cloud have no UID tag, so that an instance belongs to the machine of the same name
 	IdentifiedByName bool
 	Machines         []Machine  // all machines of all namespaces, of every class and in every phase
@@ -64,11 +64,11 @@ type Settings struct {
 // history of the sweep names all deleted instances.
 const MaxDeletionsPerSweep = 25
 
-// The breaker opens if there are more than breakerMinOrphans orphans, and more than 1/breakerDivisor of the class's
+// The breaker opens if there are more than breakerToleratedOrphans orphans, and more than 1/breakerInstancesPerOrphan of the class's
 // instances are orphans. In this case, Machine objects are probably missing.
 const (
-	breakerMinOrphans = 2
-	breakerDivisor    = 10
+	breakerToleratedOrphans   = 2
+	breakerInstancesPerOrphan = 10
 )
 
 // Decision contains what a sweep found, what the sweep deletes, and the sightings for the next sweep.
@@ -110,8 +110,8 @@ type Node struct {
 	HasFinalizer bool // the node has Millwright's finalizer
 }
 
-// NodeOwner is a Machine of any namespace, with the fields that can link it to a node.
-type NodeOwner struct {
+// NodeClaimant is a Machine of any namespace, with the fields that can link it to a node.
+type NodeClaimant struct {
 	Name       string
 	NodeName   string // name of the machine's node; empty: not known
 	ProviderID string // provider ID of the machine's instance; empty: not known
@@ -125,24 +125,24 @@ const MaxUnmanagedNodes = 50
 // not-managed-by-mcm or still have Millwright's finalizer. UnmanagedNodes returns at most MaxUnmanagedNodes names, in
 // the given order. If there are no machines at all, UnmanagedNodes returns no names, because the machines may have to
 // be restored first.
-func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeOwner) []string {
+func UnmanagedNodes(now time.Time, nodes []Node, owners []NodeClaimant) []string {
 	if len(owners) == 0 {
 		return nil
 	}
-	claimed := map[NodeOwner]bool{} // each entry has exactly one of the fields Name, Node and ProviderID
+	claimed := map[NodeClaimant]bool{} // each entry has exactly one of the fields Name, Node and ProviderID
 	for _, o := range owners {
-		claimed[NodeOwner{Name: o.Name}] = true
-		claimed[NodeOwner{NodeName: o.NodeName}] = true
-		claimed[NodeOwner{ProviderID: o.ProviderID}] = true
+		claimed[NodeClaimant{Name: o.Name}] = true
+		claimed[NodeClaimant{NodeName: o.NodeName}] = true
+		claimed[NodeClaimant{ProviderID: o.ProviderID}] = true
 	}
-	delete(claimed, NodeOwner{}) // an empty field claims no node
+	delete(claimed, NodeClaimant{}) // an empty field claims no node
 	var names []string
 	for _, n := range nodes {
 		done := n.NotManaged && !n.HasFinalizer
 		young := now.Before(n.Created.Add(DefaultMinAge))
-		tied := claimed[NodeOwner{Name: n.Name}] || claimed[NodeOwner{Name: n.MachineName}] ||
-			claimed[NodeOwner{NodeName: n.Name}] ||
-			claimed[NodeOwner{ProviderID: n.ProviderID}]
+		tied := claimed[NodeClaimant{Name: n.Name}] || claimed[NodeClaimant{Name: n.MachineName}] ||
+			claimed[NodeClaimant{NodeName: n.Name}] ||
+			claimed[NodeClaimant{ProviderID: n.ProviderID}]
 		if !done && !young && !tied && len(names) < MaxUnmanagedNodes {
 			names = append(names, n.Name)
 		}

@@ -12,7 +12,7 @@ const (
 	DefaultMaxPerSweep = 10
 )
 
-// maxAllowanceTime is how far in the future the end of the annotation collect-orphans may be. Source of
-// maxAllowanceTime: one day is much longer than the two sweeps that a deletion takes, and limits the effect of a
+// maxAllowanceDuration is how far in the future the end of the annotation collect-orphans may be. Source of
+// maxAllowanceDuration: one day is much longer than the two sweeps that a deletion takes, and limits the effect of a
 // forgotten annotation.
-const maxAllowanceTime = 24 * time.Hour
+const maxAllowanceDuration = 24 * time.Hour

@@ -25,7 +25,7 @@ func (d *randomSource) randomIntBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
+func (d *randomSource) randomBoolOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 // simulatedCloud is a simulated cloud that changes at random between two sweeps.
 type simulatedCloud struct {
@@ -42,7 +42,7 @@ func (c *simulatedCloud) makeRandomChange() {
 		c.machineCount++
 		m, i := newMachine(name, ""), newInstance("i-"+name, name)
 		i.Created = c.Now
-		if c.hasChanceOneIn(3) {
+		if c.randomBoolOneIn(3) {
 			i.Created = time.Time{}
 		}
 		switch c.randomIntBelow(8) {
@@ -57,17 +57,17 @@ func (c *simulatedCloud) makeRandomChange() {
 		default:
 		}
 		c.Machines = append(c.Machines, m)
-		if !c.hasChanceOneIn(6) {
+		if !c.randomBoolOneIn(6) {
 			c.Instances = append(c.Instances, i)
 		}
 	}
 	for i := range c.Machines { // some machines are moved into another namespace
-		if c.hasChanceOneIn(20) {
+		if c.randomBoolOneIn(20) {
 			c.Machines[i].Elsewhere = "elsewhere"
 		}
 	}
-	c.Machines = slices.DeleteFunc(c.Machines, func(orphan.Machine) bool { return c.hasChanceOneIn(12) })
-	if c.hasChanceOneIn(30) {
+	c.Machines = slices.DeleteFunc(c.Machines, func(orphan.Machine) bool { return c.randomBoolOneIn(12) })
+	if c.randomBoolOneIn(30) {
 		c.Machines = nil
 	}
 }
@@ -90,7 +90,7 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 		first := map[string]time.Time{}
 		for range 40 {
 			c.makeRandomChange()
-			c.AllowedDeletions = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]
+			c.AllowedDeletionsText = []string{"", "", "", "3 until " + c.Now.Add(time.Minute).Format(time.RFC3339), "nonsense"}[c.randomIntBelow(5)]
 			d := orphan.Decide(c.Facts)
 			require.Equal(t, d, orphan.Decide(c.Facts), "the same facts, the same answer")
 			for id := range first {
@@ -99,7 +99,7 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 					delete(first, id)
 				}
 			}
-			gone := collectedIDs(d)
+			gone := deletedProviderIDs(d)
 			for _, id := range gone {
 				require.False(t, isClaimedInstance(c.Facts, id), "seed %d: %s has a machine", seed, id)
 				require.Contains(t, first, id, "seed %d: %s was not seen before", seed, id)
@@ -109,9 +109,9 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 				together := slices.ContainsFunc(d.Collect, func(t orphan.DeletionTarget) bool { return t.UID == i.MachineUID })
 				require.Equal(t, together, slices.Contains(gone, i.ProviderID), "seed %d: %s", seed, i.ProviderID)
 			}
-			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[strings.Split(c.AllowedDeletions, " ")[0]]
+			most := map[string]int{"": orphan.DefaultMaxPerSweep, "3": 3}[strings.Split(c.AllowedDeletionsText, " ")[0]]
 			require.LessOrEqual(t, len(gone), most, "seed %d", seed)
-			if c.AllowedDeletions == "" && len(gone) > 0 {
+			if c.AllowedDeletionsText == "" && len(gone) > 0 {
 				require.NotEmpty(t, c.Machines, "seed %d", seed)
 				require.LessOrEqual(t, d.Orphans, max(2, len(c.Instances)/10), "seed %d", seed)
 			}
@@ -137,19 +137,19 @@ func TestAClaimedInstanceIsNeverDeleted(t *testing.T) {
 }
 
 // If nothing else changes, all orphans that may be deleted are deleted after a few sweeps.
-func TestOrphansAreDeletedWhenNothingElseChanges(t *testing.T) {
+func TestOrphansOfAnUnchangedCloudAreDeleted(t *testing.T) {
 	for seed := range decidetest.RandomRunCount(200) {
 		d := randomSource(seed)
-		f := healthyFacts(50 + d.randomIntBelow(400))
+		f := factsWithoutOrphans(50 + d.randomIntBelow(400))
 		few := 1 + d.randomIntBelow(max(2, len(f.Instances)/10))
-		for _, i := range lostInstances(few) {
+		for _, i := range unclaimedInstances(few) {
 			i.Created = now.Add(-time.Duration(d.randomIntBelow(40)) * time.Minute)
 			f.Instances = append(f.Instances, i)
 		}
 		sweeps := 0
 		for ; sweeps < 10; sweeps++ {
 			decision := orphan.Decide(f)
-			gone := collectedIDs(decision)
+			gone := deletedProviderIDs(decision)
 			f.Sightings = orphan.SightingsWithoutDeleted(decision.Sightings, gone)
 			f.Instances = slices.DeleteFunc(
 				f.Instances,

@@ -55,7 +55,7 @@ func (m Machine) String() string { return fmt.Sprintf("Machine %s/%s", m.Namespa
 type Node struct {
 	Name              string
 	ProviderID        string // spec.providerID; empty: not known yet, or not set by the cloud
-	MarkUID           string // UID of the Machine that marked the node as its own; empty: no mark
+	MarkerUID         string // UID of the Machine that marked the node as its own; empty: no mark
 	DuplicateNodeName string // name of another node with the same provider ID; empty: no such node
 }
 
@@ -118,28 +118,28 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 		return answerForOtherInstance(n, me, all)
 	}
 	what := fmt.Sprintf("node %s is of instance %s", n.Name, n.ProviderID)
-	marked, isMarked := all.findByUID(n.MarkUID)
+	marked, isMarked := all.findByUID(n.MarkerUID)
 	rival, hasRival := all.findByProviderID(n.ProviderID)
 	switch {
 	case n.DuplicateNodeName != "":
-		return doubtAnswer(
+		return inDoubtAnswer(
 			"nodes %s and %s both have the provider ID %s: delete the Node that is not in use, or request skip",
 			n.Name,
 			n.DuplicateNodeName,
 			n.ProviderID,
 		)
-	case n.MarkUID == me.UID:
-		return ownAnswer("%s, and has the mark of this Machine", what)
+	case n.MarkerUID == me.UID:
+		return selfOwnerAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && IsSameInstance(marked.ProviderID, n.ProviderID):
 		return otherOwnerAnswer("%s, which %s names, too, and has the mark of that Machine", what, marked)
 	case isMarked:
-		return doubtAnswer("%s, as this Machine says, and has the mark of %s, which names %s: "+
+		return inDoubtAnswer("%s, as this Machine says, and has the mark of %s, which names %s: "+
 			"correct spec.providerID of one of them", what, marked, cmp.Or(marked.ProviderID, "no instance"))
 	case hasRival:
-		return doubtAnswer("%s, which this Machine names and %s, too, and has no mark of either: "+
+		return inDoubtAnswer("%s, which this Machine names and %s, too, and has no mark of either: "+
 			"clear spec.providerID of the copy", what, rival)
 	default:
-		return ownAnswer("%s, which no other Machine names", what)
+		return selfOwnerAnswer("%s, which no other Machine names", what)
 	}
 }
 
@@ -147,19 +147,19 @@ func OwnerOfNode(n Node, me Machine, others []Machine) OwnerAnswer {
 func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	rival, has := all.findByProviderID(n.ProviderID)
 	if !has {
-		rival, has = all.findByUID(n.MarkUID)
+		rival, has = all.findByUID(n.MarkerUID)
 	}
 	switch {
-	case n.MarkUID == me.UID && has:
-		return doubtAnswer(
+	case n.MarkerUID == me.UID && has:
+		return inDoubtAnswer(
 			"node %s has the mark of this Machine, which names no instance, and is of instance %s, which %s names: "+
 				"restore spec.providerID",
 			n.Name,
 			n.ProviderID,
 			rival,
 		)
-	case n.MarkUID == me.UID:
-		return ownAnswer("node %s has the mark of this Machine", n.Name)
+	case n.MarkerUID == me.UID:
+		return selfOwnerAnswer("node %s has the mark of this Machine", n.Name)
 	case has:
 		return otherOwnerAnswer("node %s is of %s", n.Name, rival)
 	default:
@@ -170,15 +170,15 @@ func answerForMachineWithoutInstance(n Node, me Machine, all otherMachineList) O
 // answerForNodeWithoutID is OwnerOfNode for a node without a provider ID, and a Machine with a provider ID.
 func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswer {
 	what := fmt.Sprintf("node %s has no provider ID", n.Name)
-	marked, isMarked := all.findByUID(n.MarkUID)
+	marked, isMarked := all.findByUID(n.MarkerUID)
 	told, isTold := all.findMachine(func(m Machine) bool { return !m.InstanceGone && m.Told == n.Name })
 	switch {
-	case n.MarkUID == me.UID:
-		return ownAnswer("%s, and has the mark of this Machine", what)
+	case n.MarkerUID == me.UID:
+		return selfOwnerAnswer("%s, and has the mark of this Machine", what)
 	case isMarked && !marked.InstanceGone:
 		return otherOwnerAnswer("%s, and has the mark of %s", what, marked)
 	case isTold && me.Told == n.Name:
-		return doubtAnswer(
+		return inDoubtAnswer(
 			"%s, and its name was told for the instances of this Machine and of %s: set spec.providerID of the Node",
 			what,
 			told,
@@ -186,9 +186,9 @@ func answerForNodeWithoutID(n Node, me Machine, all otherMachineList) OwnerAnswe
 	case isTold:
 		return otherOwnerAnswer("%s, and its name was told for the instance of %s", what, told)
 	case me.Told == n.Name:
-		return ownAnswer("%s, and the provider told its name for the instance of this Machine", what)
+		return selfOwnerAnswer("%s, and the provider told its name for the instance of this Machine", what)
 	default:
-		a := doubtAnswer(
+		a := inDoubtAnswer(
 			"%s, and only a label says that it is of this Machine: set spec.providerID of the Node, or request skip",
 			what,
 		)
@@ -203,8 +203,8 @@ func answerForOtherInstance(n Node, me Machine, all otherMachineList) OwnerAnswe
 	what := fmt.Sprintf("node %s is of instance %s, and not of %s", n.Name, n.ProviderID, me.ProviderID)
 	rival, has := all.findByProviderID(n.ProviderID)
 	switch {
-	case n.MarkUID == me.UID:
-		return doubtAnswer("%s, but has the mark of this Machine: correct spec.providerID", what)
+	case n.MarkerUID == me.UID:
+		return inDoubtAnswer("%s, but has the mark of this Machine: correct spec.providerID", what)
 	case has:
 		return otherOwnerAnswer("%s: it is the node of %s", what, rival)
 	default:
@@ -224,26 +224,28 @@ func OwnerOfInstance(i Instance, me Machine, others []Machine) OwnerAnswer {
 	byName := i.MachineUID == "" && me.ProviderID == "" && i.MachineName != "" && i.MachineName == me.Name
 	switch {
 	case i.MachineUID != "" && i.MachineUID == me.UID:
-		return ownAnswer("%s has the UID of this Machine", what)
+		return selfOwnerAnswer("%s has the UID of this Machine", what)
 	case isMade:
 		return otherOwnerAnswer("%s has the UID of %s", what, maker)
 	case hasRival && (named || byName):
-		return doubtAnswer("%s has %s, and %s names it, too: clear spec.providerID of the copy",
+		return inDoubtAnswer("%s has %s, and %s names it, too: clear spec.providerID of the copy",
 			what, cmp.Or(phrase.TextIf(i.MachineUID != "", "the UID of a Machine that does not exist"), "no UID"), rival)
 	case hasRival:
 		return otherOwnerAnswer("%s names %s", rival, what)
 	case named && i.MachineUID != "":
-		return ownAnswer("this Machine names %s, whose own Machine does not exist any more", what)
+		return selfOwnerAnswer("this Machine names %s, whose own Machine does not exist any more", what)
 	case named:
-		return ownAnswer("this Machine names %s, and no other does", what)
+		return selfOwnerAnswer("this Machine names %s, and no other does", what)
 	case byName:
-		return ownAnswer("%s has the name of this Machine and no UID, and no Machine names it", what)
+		return selfOwnerAnswer("%s has the name of this Machine and no UID, and no Machine names it", what)
 	default:
 		return noOwnerAnswer("%s has neither the UID nor the name of this Machine", what)
 	}
 }
 
-func ownAnswer(format string, args ...any) OwnerAnswer { return newAnswer(OwnerSelf, format, args) }
+func selfOwnerAnswer(format string, args ...any) OwnerAnswer {
+	return newAnswer(OwnerSelf, format, args)
+}
 
 func otherOwnerAnswer(format string, args ...any) OwnerAnswer {
 	return newAnswer(OwnerOther, format, args)
@@ -251,10 +253,10 @@ func otherOwnerAnswer(format string, args ...any) OwnerAnswer {
 
 func noOwnerAnswer(format string, args ...any) OwnerAnswer { return newAnswer(OwnerNone, format, args) }
 
-func doubtAnswer(format string, args ...any) OwnerAnswer {
+func inDoubtAnswer(format string, args ...any) OwnerAnswer {
 	return newAnswer(OwnerInDoubt, format, args)
 }
 
 func newAnswer(w OwnerKind, format string, args []any) OwnerAnswer {
-	return OwnerAnswer{Whose: w, Why: phrase.CutMessage(fmt.Sprintf(format, args...))} // a provider ID may be long
+	return OwnerAnswer{Whose: w, Why: phrase.TruncateMessage(fmt.Sprintf(format, args...))} // a provider ID may be long
 }

@@ -50,15 +50,15 @@ func listWithLostMachine(providerID, told string) []ownership.Machine {
 	return all
 }
 
-type nodeRow struct {
+type nodeOwnerCase struct {
 	situation     string
 	node          ownership.Node
 	ownMachine    ownership.Machine
 	otherMachines []ownership.Machine
-	answer        ownership.OwnerKind
+	wantedOwner   ownership.OwnerKind
 }
 
-var nodeTable = []nodeRow{
+var nodeOwnerCases = []nodeOwnerCase{
 	{
 		"the node has the Machine's provider ID, and no other Machine names it",
 		ownership.Node{ProviderID: ownProviderID},
@@ -76,22 +76,22 @@ var nodeTable = []nodeRow{
 	},
 	{
 		"after a restore: the mark names a Machine that does not exist any more",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-before"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-before"},
 		ownMachine, nil, ownership.OwnerSelf,
 	},
 	{
 		"the Machine has a copy in another namespace, and the node has the Machine's mark",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-m"},
 		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
 		"the Machine is the copy, and the node has the mark of the original",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-c"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-c"},
 		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the Machine has a copy, and the node has no mark, or the mark of a Machine that does not exist any more",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-before"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-before"},
 		ownMachine, listWithOtherMachine(ownProviderID, "n"), ownership.OwnerInDoubt,
 	},
 	{
@@ -106,7 +106,7 @@ var nodeTable = []nodeRow{
 	},
 	{
 		"the node has the mark of a Machine that names another instance now",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-c"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-c"},
 		ownMachine, listWithOtherMachine(otherProviderID, ""), ownership.OwnerInDoubt,
 	},
 	{
@@ -126,12 +126,12 @@ var nodeTable = []nodeRow{
 	},
 	{
 		"the node has another provider ID and the Machine's mark: somebody changed spec.providerID",
-		ownership.Node{ProviderID: otherProviderID, MarkUID: "uid-m"},
+		ownership.Node{ProviderID: otherProviderID, MarkerUID: "uid-m"},
 		ownMachine, nil, ownership.OwnerInDoubt,
 	},
 	{
 		"the node has no provider ID, but the Machine's mark",
-		ownership.Node{MarkUID: "uid-m"},
+		ownership.Node{MarkerUID: "uid-m"},
 		machineWithoutNodeName(), listWithOtherMachine(otherProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
@@ -151,12 +151,12 @@ var nodeTable = []nodeRow{
 	},
 	{
 		"the node has no provider ID, but the mark of another Machine",
-		ownership.Node{MarkUID: "uid-c"},
+		ownership.Node{MarkerUID: "uid-c"},
 		ownMachine, listWithOtherMachine(otherProviderID, "n"), ownership.OwnerOther,
 	},
 	{
 		"the node has the mark of another Machine whose instance is gone",
-		ownership.Node{MarkUID: "uid-c"},
+		ownership.Node{MarkerUID: "uid-c"},
 		ownMachine, listWithLostMachine(otherProviderID, "n"), ownership.OwnerSelf,
 	},
 	{
@@ -186,22 +186,22 @@ var nodeTable = []nodeRow{
 	},
 	{
 		"the Machine's spec.providerID was removed, and the node has the Machine's mark",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-m"},
 		machineWithoutInstance(), nil, ownership.OwnerSelf,
 	},
 	{
 		"the Machine's spec.providerID was removed, and another Machine names the node's instance",
-		ownership.Node{ProviderID: ownProviderID, MarkUID: "uid-m"},
+		ownership.Node{ProviderID: ownProviderID, MarkerUID: "uid-m"},
 		machineWithoutInstance(), listWithOtherMachine(ownProviderID, "n"), ownership.OwnerInDoubt,
 	},
 }
 
 func TestOwnerOfANode(t *testing.T) {
-	for _, row := range nodeTable {
+	for _, row := range nodeOwnerCases {
 		t.Run(row.situation, func(t *testing.T) {
 			row.node.Name = "n"
 			got := ownership.OwnerOfNode(row.node, row.ownMachine, append(row.otherMachines, row.ownMachine))
-			assert.Equal(t, row.answer, got.Whose, got.Why)
+			assert.Equal(t, row.wantedOwner, got.Whose, got.Why)
 			assert.NotEmpty(t, got.Why)
 			assert.Contains(t, got.Why, "n", "it names the node")
 			if got.Ask {
@@ -213,15 +213,15 @@ func TestOwnerOfANode(t *testing.T) {
 	assert.True(t, label.Ask, "the provider knows the name of the instance's node")
 }
 
-type instanceRow struct {
+type instanceOwnerCase struct {
 	situation     string
 	instance      ownership.Instance
 	ownMachine    ownership.Machine
 	otherMachines []ownership.Machine
-	answer        ownership.OwnerKind
+	wantedOwner   ownership.OwnerKind
 }
 
-var instanceTable = []instanceRow{
+var instanceOwnerCases = []instanceOwnerCase{
 	{
 		"the instance has the Machine's UID",
 		ownership.Instance{MachineUID: "uid-m"},
@@ -292,11 +292,11 @@ var instanceTable = []instanceRow{
 }
 
 func TestOwnerOfAnInstance(t *testing.T) {
-	for _, row := range instanceTable {
+	for _, row := range instanceOwnerCases {
 		t.Run(row.situation, func(t *testing.T) {
 			row.instance.ProviderID = ownProviderID
 			got := ownership.OwnerOfInstance(row.instance, row.ownMachine, append(row.otherMachines, row.ownMachine))
-			assert.Equal(t, row.answer, got.Whose, got.Why)
+			assert.Equal(t, row.wantedOwner, got.Whose, got.Why)
 			assert.Contains(t, got.Why, ownProviderID)
 			assert.False(t, got.Ask)
 		})
@@ -316,16 +316,16 @@ func TestOwnershipDocsMatchTheTestTables(t *testing.T) {
 			page = append(page, line)
 		}
 	}
-	for _, row := range nodeTable {
-		want = append(want, formatTableRow(row.situation, row.answer))
+	for _, row := range nodeOwnerCases {
+		want = append(want, formatDocsTableRow(row.situation, row.wantedOwner))
 	}
-	for _, row := range instanceTable {
-		want = append(want, formatTableRow(row.situation, row.answer))
+	for _, row := range instanceOwnerCases {
+		want = append(want, formatDocsTableRow(row.situation, row.wantedOwner))
 	}
 	assert.Equal(t, strings.Join(want, "\n"), strings.Join(page, "\n"))
 }
 
-func formatTableRow(situation string, answer ownership.OwnerKind) string {
+func formatDocsTableRow(situation string, answer ownership.OwnerKind) string {
 	said := map[ownership.OwnerKind]string{
 		ownership.OwnerSelf: "ours", ownership.OwnerOther: "another's", ownership.OwnerNone: "nobody's", ownership.OwnerInDoubt: "**in doubt**",
 	}[answer]
@@ -367,9 +367,9 @@ func TestProviderIDsOfTheSameInstance(t *testing.T) {
 
 // The order of the other Machines does not change an answer. A Machine that has no link to the node or instance does
 // not change an answer.
-func TestTheOrderOfMachinesDoesNotMatter(t *testing.T) {
+func TestOwnerDoesNotDependOnTheOrderOfMachines(t *testing.T) {
 	stranger := ownership.Machine{Namespace: "else", Name: "x", UID: "uid-x", ProviderID: "aws:///eu-1a/i-9", Told: "n-9"}
-	for _, row := range nodeTable {
+	for _, row := range nodeOwnerCases {
 		row.node.Name = "n"
 		all := append(slices.Clone(row.otherMachines), row.ownMachine, stranger)
 		want := ownership.OwnerOfNode(row.node, row.ownMachine, all)

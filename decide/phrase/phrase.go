@@ -89,8 +89,8 @@ func AgeText(d time.Duration) string {
 	return fmt.Sprintf("%dy", d/year)
 }
 
-// CutText shortens a text to at most `most` bytes. A shortened text ends with "…".
-func CutText(text string, most int) string {
+// TruncateText shortens a text to at most `most` bytes. A shortened text ends with "…".
+func TruncateText(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -101,8 +101,8 @@ func CutText(text string, most int) string {
 // KiB.
 const maxMessageBytes = 1000
 
-// CutMessage cuts a text to the largest length of a failure, condition or event.
-func CutMessage(text string) string { return CutText(text, maxMessageBytes) }
+// TruncateMessage cuts a text to the largest length of a failure, condition or event.
+func TruncateMessage(text string) string { return TruncateText(text, maxMessageBytes) }
 
 // CountText returns "1 pod" or "2 pods".
 func CountText(n int, thing string) string {
@@ -120,12 +120,12 @@ func SingularOrPlural(n int, one, several string) string {
 // JoinNames joins the first `most` names. If there are more names, JoinNames adds their number, as in "a, b and 3
 // more".
 func JoinNames(names []string, most int, separator string) string {
-	return JoinFirstNames(names, len(names), most, separator)
+	return JoinNamesWithTotal(names, len(names), most, separator)
 }
 
-// JoinFirstNames returns the result of JoinNames for a list of `all` names. The parameter names needs to contain only
+// JoinNamesWithTotal returns the result of JoinNames for a list of `all` names. The parameter names needs to contain only
 // the first `most` names of this list.
-func JoinFirstNames(names []string, all, most int, separator string) string {
+func JoinNamesWithTotal(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)
 	}

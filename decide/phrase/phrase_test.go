@@ -25,7 +25,7 @@ func TestTimeTexts(t *testing.T) {
 	assert.Equal(t, noon, phrase.LaterTime(noon, noon.Add(-1)))
 }
 
-func TestDistancesOfHoursAreWrittenAsInASpec(t *testing.T) {
+func TestTimeTextWritesHoursAsInASpec(t *testing.T) {
 	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	for d, says := range map[time.Duration]string{
 		time.Hour - time.Second:     "59m",
@@ -58,10 +58,10 @@ func TestDurationTextIsShortAndParsable(t *testing.T) {
 	}
 }
 
-func TestTextFunctions(t *testing.T) {
-	assert.Equal(t, "short", phrase.CutText("short", 5))
+func TestTruncateJoinAndCountTexts(t *testing.T) {
+	assert.Equal(t, "short", phrase.TruncateText("short", 5))
 	for _, text := range []string{strings.Repeat("a", 2000), strings.Repeat("ä", 2000), strings.Repeat("a", 995) + strings.Repeat("€", 9)} {
-		cut := phrase.CutMessage(text)
+		cut := phrase.TruncateMessage(text)
 		assert.LessOrEqual(t, len(cut), 1000)
 		assert.True(t, utf8.ValidString(cut))
 		assert.True(t, strings.HasSuffix(cut, "…"))

@@ -94,9 +94,9 @@ func (s Settings) isEnabled(check string) bool {
 
 // The largest allowed differences in minor versions.
 const (
-	// maxMinorLag is how many minor versions machines may be older than the control plane. Source of maxMinorLag:
+	// maxMachineMinorLag is how many minor versions machines may be older than the control plane. Source of maxMachineMinorLag:
 	// Kubernetes' version skew policy.
-	maxMinorLag = 3
+	maxMachineMinorLag = 3
 	// maxKubeadmMinorSkew is how many minor versions kubeadm may be older or newer than the control plane. Source of
 	// maxKubeadmMinorSkew: Cluster API's documentation, "less than 2 minor versions".
 	maxKubeadmMinorSkew = 1
@@ -123,8 +123,8 @@ func kubernetesSkewFailure(o Facts) string {
 			phrase.TextIf(m.major != c.major, "their major versions differ"),
 			phrase.TextIf(m.minor > c.minor, "MachineSet version is higher than ControlPlane version"),
 			// This is a sum, because a difference of unsigned numbers can underflow.
-			phrase.TextIf(m.minor+maxMinorLag < c.minor,
-				"MachineSet version is more than %d minor versions older than the ControlPlane version", maxMinorLag),
+			phrase.TextIf(m.minor+maxMachineMinorLag < c.minor,
+				"MachineSet version is more than %d minor versions older than the ControlPlane version", maxMachineMinorLag),
 		)
 	})
 }

@@ -59,7 +59,7 @@ func withPendingVersion(v string) func(*preflight.Facts) {
 	return func(o *preflight.Facts) { o.ControlPlane.Topology, o.ControlPlane.Pending = true, v }
 }
 
-func failedChecks(failures []preflight.CheckFailure) string {
+func failedCheckNames(failures []preflight.CheckFailure) string {
 	var names []string
 	for _, f := range failures {
 		if strings.Contains(f.Why, "cannot be read") {
@@ -131,7 +131,7 @@ func TestPreflightChecks(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			failures := preflight.Decide(row.o)
-			assert.Equal(t, row.want, failedChecks(failures))
+			assert.Equal(t, row.want, failedCheckNames(failures))
 			assert.Equal(t, failures, preflight.Decide(row.o), "same input, another answer")
 			for _, f := range failures {
 				assert.Contains(t, f.Why, `("`+f.Check+`" preflight check failed)`)
@@ -158,11 +158,11 @@ func TestWhichPreflightChecksRun(t *testing.T) {
 		{"one, and that one skipped", "", broken(withChecks(preflight.CheckControlPlaneIsStable), withSkippedChecks("ControlPlaneIsStable"))},
 		{"a name that nobody knows skips nothing", all, broken(withSkippedChecks("all,,Something"))},
 	} {
-		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, failedChecks(preflight.Decide(row.o))) })
+		t.Run(row.name, func(t *testing.T) { assert.Equal(t, row.want, failedCheckNames(preflight.Decide(row.o))) })
 	}
 }
 
-func TestSentenceOfEachFailure(t *testing.T) {
+func TestSentenceOfEachCheckFailure(t *testing.T) {
 	for _, row := range []struct {
 		want string
 		o    preflight.Facts

@@ -26,38 +26,38 @@ func TestConditionOfAPreservedNode(t *testing.T) {
 		was   *preserve.Condition
 		want  *preserve.Condition // expected condition; nil: the condition is not changed
 	}{
-		{"none yet, running", newFacts(withMachineValue("now")), nil, is(true, byHand, running)},
-		{"none yet, failed", newFacts(withMachineValue("when-failed"), asFailedMachine), nil, is(true, byHand, undrained)},
-		{"none yet, preserved by its set", newFacts(withMachineValue("auto-preserved"), asFailedMachine), nil, is(true, byMCM, undrained)},
-		{"right already", newFacts(withMachineValue("now"), asFailedMachine), is(true, byHand, undrained), nil},
-		{"right already, as machine-controller-manager writes it", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
+		{"none yet, running", runningMachineFacts(withMachineAnnotation("now")), nil, is(true, byHand, running)},
+		{"none yet, failed", runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine), nil, is(true, byHand, undrained)},
+		{"none yet, preserved by its set", runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine), nil, is(true, byMCM, undrained)},
+		{"right already", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine), is(true, byHand, undrained), nil},
+		{"right already, as machine-controller-manager writes it", runningMachineFacts(withMachineAnnotation("now")), is(true, byHand, "Machine preserved until 2026-03-05 12:00:00 +0000 UTC."), nil},
 		{
-			"so, and another time is meant", newFacts(withMachineValue("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
+			"so, and another time is meant", runningMachineFacts(withMachineAnnotation("now")), is(true, byHand, "Machine preserved until 2026-03-04 12:00:00 +0000 UTC."), is(true, byHand, running),
 		},
 		{
-			"a drain succeeded", newFacts(withMachineValue("now"), asFailedMachine, withDrainResult("Drained")),
+			"a drain succeeded", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withDrainResult("Drained")),
 			is(true, byHand, undrained), is(true, byHand, "Preserved node drained successfully. "+running),
 		},
 		{
-			"a drain failed: that stays, whoever asks now and until whenever", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withDrainResult("Forced")),
+			"a drain failed: that stays, whoever asks now and until whenever", runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine, withDrainResult("Forced")),
 			is(true, byHand, "Preserved node could not be drained. Machine preserved until 2026-03-04T12:00:00Z."),
 			is(true, byMCM, "Preserved node could not be drained. "+running),
 		},
 		{
-			"a drain of a former preservation is none of this one", newFacts(withMachineValue("now"), asFailedMachine),
+			"a drain of a former preservation is none of this one", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine),
 			is(false, stop, "Preserved node drained successfully. "+running), is(true, byHand, undrained),
 		},
-		{"recovered", newFacts(withMachineValue("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
-		{"of another user", newFacts(withMachineValue("now")), is(true, byMCM, running), is(true, byHand, running)},
-		{"unknown", newFacts(withMachineValue("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
+		{"recovered", runningMachineFacts(withMachineAnnotation("now")), is(true, byHand, "Preserved node drained successfully. "+running), is(true, byHand, running)},
+		{"of another user", runningMachineFacts(withMachineAnnotation("now")), is(true, byMCM, running), is(true, byHand, running)},
+		{"unknown", runningMachineFacts(withMachineAnnotation("now")), is(false, "NodeStatusUnknown", ""), is(true, byHand, running)},
 		{
-			"stopped", newFacts(), is(true, byHand, running),
+			"stopped", runningMachineFacts(), is(true, byHand, running),
 			is(false, stop, "Machine is no longer preserved: nobody requests it."),
 		},
-		{"stopped while it was unknown", newFacts(withTaint), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody requests it.")},
-		{"stopped already", newFacts(withTaint), is(false, stop, "long ago"), nil},
-		{"stopped, and there never was one", newFacts(withTaint), nil, nil},
-		{"not preserved, and no business of ours", newFacts(), is(false, "SomethingElse", ""), nil},
+		{"stopped while it was unknown", runningMachineFacts(withTaint), is(false, "NodeStatusUnknown", ""), is(false, stop, "Machine is no longer preserved: nobody requests it.")},
+		{"stopped already", runningMachineFacts(withTaint), is(false, stop, "long ago"), nil},
+		{"stopped, and there never was one", runningMachineFacts(withTaint), nil, nil},
+		{"not preserved, and no business of ours", runningMachineFacts(), is(false, "SomethingElse", ""), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if row.facts.OnMachine.Present {
@@ -73,12 +73,12 @@ func TestMessagesOfPreservations(t *testing.T) {
 	assert.Equal(
 		t,
 		"Machine preserved until 2026-03-05T12:00:00Z.",
-		preserve.Decide(newFacts(withoutNode, asFailedMachine, withMachineValue("now"))).Message,
+		preserve.Decide(runningMachineFacts(withoutNode, asFailedMachine, withMachineAnnotation("now"))).Message,
 		"without a node there is nothing to drain",
 	)
-	assert.Empty(t, preserve.Decide(newFacts(withMachineValue("when-failed"))).Message)
+	assert.Empty(t, preserve.Decide(runningMachineFacts(withMachineAnnotation("when-failed"))).Message)
 
-	elsewhere := newFacts(withMachineValue("now"), withCompletePreservation(t))
+	elsewhere := runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t))
 	elsewhere.Expiry = elsewhere.Expiry.In(time.FixedZone("elsewhere", 3600))
 	assert.True(t, preserve.Decide(elsewhere).IsEmpty(), "the same moment, whatever the worker's clock calls it")
 }

@@ -49,57 +49,60 @@ func Decide(f Facts) Decision {
 	case f.Deleting:
 		return Decision{}
 	case !known && f.isExpired(): // even an unknown value on the node does not extend an expired preservation
-		return endPreservation(f, value, verdict{reason: "its time is over"})
+		return endPreservation(f, value, annotationEffect{reason: "its time is over"})
 	case !known && f.Expiry.IsZero():
 		return Decision{}
 	case !known:
 		return Decision{IsPreserved: true, Expiry: f.Expiry}
 	}
-	if v := f.evaluateValue(value); !v.isPreserved {
+	if v := f.evaluateAnnotation(value); !v.isPreserved {
 		return endPreservation(f, value, v)
 	}
 	return keepPreservation(f, value)
 }
 
-// IsProtected reports whether preservation prevents the replacement of a Failed machine. If the machine has a recorded
-// end, IsProtected only checks whether the end has passed. Without a recorded end, IsProtected evaluates the
-// annotations. IsProtected does not affect deletions that a person requested.
-func IsProtected(f Facts) bool {
+// PreventsReplacement reports whether preservation prevents the replacement of a Failed machine. If the machine has a recorded
+// end, PreventsReplacement only checks whether the end has passed. Without a recorded end, PreventsReplacement evaluates the
+// annotations. PreventsReplacement does not affect deletions that a person requested.
+func PreventsReplacement(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.isExpired()
 	}
 	f.Failed = true
 	value, known := f.requestedValue()
-	return known && f.evaluateValue(value).isPreserved
+	return known && f.evaluateAnnotation(value).isPreserved
 }
 
 // isExpired reports whether the recorded end has passed. With a zero Now, isExpired is false.
 func (f Facts) isExpired() bool { return !f.Expiry.IsZero() && !f.Now.Before(f.Expiry) }
 
-// verdict is the effect of an annotation's value on a machine.
-type verdict struct {
+// annotationEffect is the effect of an annotation's value on a machine.
+type annotationEffect struct {
 	isPreserved bool
 	// remove the annotation, so that the machine is not preserved a second time
-	forgetsAnnotation bool
+	removesAnnotation bool
 	reason            string // why the machine is not preserved
 }
 
-func (f Facts) evaluateValue(value string) verdict {
+func (f Facts) evaluateAnnotation(value string) annotationEffect {
 	asked := value == vocabulary.ValuePreserveNow ||
 		f.Failed && (value == vocabulary.ValuePreserveWhenFailed || value == vocabulary.ValuePreserveAuto)
 	// a preservation has ended, or would end as soon as it begins
 	over := f.isExpired() || asked && f.Expiry.IsZero() && f.Timeout <= 0
 	switch {
 	case value == vocabulary.ValuePreserveFalse:
-		return verdict{reason: "the annotation says false"}
+		return annotationEffect{reason: "the annotation says false"}
 	case over:
-		return verdict{forgetsAnnotation: true, reason: "its time is over"}
+		return annotationEffect{removesAnnotation: true, reason: "its time is over"}
 	case asked:
-		return verdict{isPreserved: true}
+		return annotationEffect{isPreserved: true}
 	case value == "":
-		return verdict{reason: "nobody requests it"}
+		return annotationEffect{reason: "nobody requests it"}
 	default: // auto-preserved is for one failure, and when-failed is for every failure
-		return verdict{forgetsAnnotation: value == vocabulary.ValuePreserveAuto, reason: "the machine has not failed"}
+		return annotationEffect{
+			removesAnnotation: value == vocabulary.ValuePreserveAuto,
+			reason:            "the machine has not failed",
+		}
 	}
 }
 
@@ -107,7 +110,7 @@ func (f Facts) evaluateValue(value string) verdict {
 // preservation.
 func keepPreservation(f Facts, value string) Decision {
 	d := Decision{RequestedValue: value, IsPreserved: true, Expiry: f.Expiry}
-	l := changeLedger{Decision: &d}
+	l := changeCollector{Decision: &d}
 	if f.Expiry.IsZero() {
 		d.ChangesStatus = true
 		l.addReason("its end is not recorded")
@@ -117,12 +120,12 @@ func keepPreservation(f Facts, value string) Decision {
 		}
 	}
 	if f.NodeExists {
-		l.markNode(f)
+		l.disableNodeScaleDown(f)
 	}
 	if !d.Expiry.IsZero() {
-		l.setCondition(f)
+		l.setPreservedCondition(f)
 	}
-	l.recordNodeValue(f, false)
+	l.recordNodeAnnotation(f, false)
 	l.setWhy("preserved (" + value + ")")
 	return d
 }
@@ -130,16 +133,16 @@ func keepPreservation(f Facts, value string) Decision {
 // endPreservation returns the changes that end a preservation. The recorded end is removed last, because it shows that
 // other changes are still missing. The autoscaler's annotations do not show whether changes are missing, because
 // rollouts also set these annotations.
-func endPreservation(f Facts, value string, v verdict) Decision {
+func endPreservation(f Facts, value string, v annotationEffect) Decision {
 	d := Decision{RequestedValue: value, ChangesStatus: !f.Expiry.IsZero()}
-	l := changeLedger{Decision: &d}
+	l := changeCollector{Decision: &d}
 	state := "not preserved, as " + v.reason
 	if d.ChangesStatus || f.Tainted || f.Condition != nil && f.Condition.True {
 		state = "no longer preserved, as " + v.reason
-		l.revokeCondition(f, v.reason)
-		l.unmarkNode(f)
+		l.setStoppedCondition(f, v.reason)
+		l.removeNodeMarks(f)
 	}
-	l.recordNodeValue(f, v.forgetsAnnotation)
+	l.recordNodeAnnotation(f, v.removesAnnotation)
 	if d.ChangesStatus {
 		l.addReason("its end is still recorded")
 	}
@@ -147,15 +150,15 @@ func endPreservation(f Facts, value string, v verdict) Decision {
 	return d
 }
 
-// changeLedger collects the changes of a decision, and the reasons for the changes.
-type changeLedger struct {
+// changeCollector collects the changes of a decision, and the reasons for the changes.
+type changeCollector struct {
 	*Decision
 	reasons []string
 }
 
-func (l *changeLedger) addReason(reason string) { l.reasons = append(l.reasons, reason) }
+func (l *changeCollector) addReason(reason string) { l.reasons = append(l.reasons, reason) }
 
-func (l *changeLedger) setWhy(state string) {
+func (l *changeCollector) setWhy(state string) {
 	if len(l.reasons) > 0 {
 		l.Why = state + ": " + strings.Join(l.reasons, ", ")
 	}
@@ -227,16 +230,16 @@ func (c NodeChanges) IsEmpty() bool {
 	return c.Annotations.IsEmpty() && !c.AddsTaint && !c.RemovesTaint && c.Condition == nil
 }
 
-// markNode adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, markNode
-// also adds the taint that keeps new pods away. markNode does not change a cordon or an annotation that another party
+// disableNodeScaleDown adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, disableNodeScaleDown
+// also adds the taint that keeps new pods away. disableNodeScaleDown does not change a cordon or an annotation that another party
 // set.
-func (l *changeLedger) markNode(f Facts) {
-	ours := f.DisabledByUs.Text == vocabulary.ValueLowerTrue
-	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueLowerTrue {
-		l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueLowerTrue)
+func (l *changeCollector) disableNodeScaleDown(f Facts) {
+	ours := f.DisabledByUs.Text == vocabulary.ValueScaleDownDisabled
+	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueScaleDownDisabled {
+		l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabled, vocabulary.ValueScaleDownDisabled)
 		l.addReason("node lacks annotation " + vocabulary.AnnotationScaleDownDisabled)
 		if !ours {
-			l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueLowerTrue)
+			l.Node.Annotations.SetKey(vocabulary.AnnotationScaleDownDisabledByMCM, vocabulary.ValueScaleDownDisabled)
 		}
 	}
 	switch {
@@ -248,9 +251,9 @@ func (l *changeLedger) markNode(f Facts) {
 	}
 }
 
-// unmarkNode removes Millwright's annotations and taint from the node.
-func (l *changeLedger) unmarkNode(f Facts) {
-	if f.DisabledByUs.Text == vocabulary.ValueLowerTrue {
+// removeNodeMarks removes Millwright's annotations and taint from the node.
+func (l *changeCollector) removeNodeMarks(f Facts) {
+	if f.DisabledByUs.Text == vocabulary.ValueScaleDownDisabled {
 		l.Node.Annotations.RemoveKey(vocabulary.AnnotationScaleDownDisabled)
 		l.Node.Annotations.RemoveKey(vocabulary.AnnotationScaleDownDisabledByMCM)
 		l.addReason("node still has our annotations against the autoscaler")
@@ -260,15 +263,15 @@ func (l *changeLedger) unmarkNode(f Facts) {
 	}
 }
 
-func (l *changeLedger) removeTaint() {
+func (l *changeCollector) removeTaint() {
 	l.Node.RemovesTaint = true
 	l.addReason("node has the taint of a preserved failed machine")
 }
 
-// recordNodeValue copies the node's value to the machine's record. If the node has a known value, recordNodeValue
-// removes the machine's own annotation, so that only one annotation applies. If forget is true, recordNodeValue also
+// recordNodeAnnotation copies the node's value to the machine's record. If the node has a known value, recordNodeAnnotation
+// removes the machine's own annotation, so that only one annotation applies. If forget is true, recordNodeAnnotation also
 // removes the annotation that requested the preservation, except the value false.
-func (l *changeLedger) recordNodeValue(f Facts, forget bool) {
+func (l *changeCollector) recordNodeAnnotation(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && requestsPreservation(nodeSays) {
 		nodeSays = ""
@@ -299,8 +302,8 @@ type Condition struct {
 	Reason, Message string
 }
 
-// setCondition writes into the node's condition why the machine is preserved, and until when.
-func (l *changeLedger) setCondition(f Facts) {
+// setPreservedCondition writes into the node's condition why the machine is preserved, and until when.
+func (l *changeCollector) setPreservedCondition(f Facts) {
 	const until = "Machine preserved until "
 	l.Message = until + l.Expiry.UTC().Format(time.RFC3339) + "."
 	if !f.NodeExists {
@@ -326,10 +329,10 @@ func (l *changeLedger) setCondition(f Facts) {
 	}
 }
 
-// revokeCondition writes into the node's condition that the preservation has stopped. A node without the condition
+// setStoppedCondition writes into the node's condition that the preservation has stopped. A node without the condition
 // gets no condition. A condition with the reason PreservationStopped keeps its message, because the annotation that
 // explains the message may be gone.
-func (l *changeLedger) revokeCondition(f Facts, because string) {
+func (l *changeCollector) setStoppedCondition(f Facts, because string) {
 	l.Message = "Machine is no longer preserved: " + because + "."
 	switch {
 	case f.Condition == nil:

@@ -22,13 +22,13 @@ func (d factsGenerator) randomAnnotation(texts ...string) preserve.Annotation {
 	return annotationWithText(texts[d.Intn(len(texts))])
 }
 
-func (d factsGenerator) randomRequest() preserve.Annotation {
+func (d factsGenerator) randomPreserveAnnotation() preserve.Annotation {
 	return d.randomAnnotation("now", "when-failed", "auto-preserved", "false", "forever", "")
 }
 
 func (d factsGenerator) randomFacts() preserve.Facts {
 	f := preserve.Facts{
-		OnMachine: d.randomRequest(), LastApplied: d.randomRequest(), Failed: d.Intn(2) == 0, Now: noon,
+		OnMachine: d.randomPreserveAnnotation(), LastApplied: d.randomPreserveAnnotation(), Failed: d.Intn(2) == 0, Now: noon,
 		Timeout: []time.Duration{0, time.Hour, 96 * time.Hour}[d.Intn(3)],
 	}
 	if d.Intn(2) == 0 {
@@ -37,7 +37,7 @@ func (d factsGenerator) randomFacts() preserve.Facts {
 	if d.Intn(4) == 0 {
 		return f
 	}
-	f.NodeExists, f.OnNode, f.Tainted = true, d.randomRequest(), d.Intn(2) == 0
+	f.NodeExists, f.OnNode, f.Tainted = true, d.randomPreserveAnnotation(), d.Intn(2) == 0
 	f.ScaleDownDisabled, f.DisabledByUs = d.randomAnnotation("true", "false"), d.randomAnnotation("true", "maybe")
 	if d.Intn(2) == 0 {
 		f.Condition = &preserve.Condition{
@@ -59,7 +59,7 @@ func TestDecisionsConverge(t *testing.T) {
 		require.Equal(t, decision.IsEmpty(), decision.Why == "", "%+v", decision)
 		require.Equal(t, decision.IsPreserved, !decision.Expiry.IsZero())
 		require.True(t, decision.Expiry.IsZero() || decision.Expiry.After(f.Now), "%+v", f)
-		require.True(t, isSorted(decision.Node.Annotations) && isSorted(decision.Machine.Annotations))
+		require.True(t, hasSortedRemovals(decision.Node.Annotations) && hasSortedRemovals(decision.Machine.Annotations))
 		require.False(t, decision.Node.AddsTaint && decision.Node.RemovesTaint)
 		if !f.NodeExists {
 			require.True(t, decision.Node.IsEmpty())
@@ -94,13 +94,13 @@ func TestRecordedExpiryNeverMoves(t *testing.T) {
 	var began, ended, failedMeanwhile int
 	lives := decidetest.RandomRunCount(500)
 	for range lives {
-		f := newFacts()
+		f := runningMachineFacts()
 		for range 60 {
 			switch d.Intn(7) {
 			case 0:
-				f.OnMachine = d.randomRequest()
+				f.OnMachine = d.randomPreserveAnnotation()
 			case 1:
-				f.OnNode = d.randomRequest()
+				f.OnNode = d.randomPreserveAnnotation()
 			case 2:
 				f.Failed = !f.Failed
 			case 3:

@@ -11,14 +11,16 @@ import (
 )
 
 func TestPreservationSteps(t *testing.T) {
-	d := preserve.Decide(newFacts(withNodeValue("when-failed"), withMachineValue("now"), asFailedMachine))
+	d := preserve.Decide(
+		runningMachineFacts(withNodeAnnotation("when-failed"), withMachineAnnotation("now"), asFailedMachine),
+	)
 	assert.Equal(t, preserve.Decision{
 		RequestedValue: "when-failed",
 		IsPreserved:    true,
 		Expiry:         noonPlus96h,
 		ChangesStatus:  true,
 		Node: preserve.NodeChanges{
-			Annotations: preserve.MapEdit{Set: annotationMap{scaleDownDisabledKey: "true", disabledByMCMKey: "true"}},
+			Annotations: preserve.MapEdit{Set: annotationMap{scaleDownDisabledKey: "true", scaleDownDisabledByMCMKey: "true"}},
 			AddsTaint:   true,
 			Condition: &preserve.Condition{
 				True: true, Reason: "Preserved by user.",
@@ -34,9 +36,9 @@ func TestPreservationSteps(t *testing.T) {
 	}, d)
 }
 
-// checkResumption executes the writes of a decision one by one, with a new call of Decide one hour after each write.
+// checkResumptionAfterEachWrite executes the writes of a decision one by one, with a new call of Decide one hour after each write.
 // The result must be the same as without interruptions.
-func checkResumption(t *testing.T, f preserve.Facts) {
+func checkResumptionAfterEachWrite(t *testing.T, f preserve.Facts) {
 	t.Helper()
 	want := applyAllChanges(t, f)
 	writes := writesOfDecision(preserve.Decide(f))
@@ -57,59 +59,59 @@ func checkResumption(t *testing.T, f preserve.Facts) {
 
 func TestAPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
-		"now on the machine":         newFacts(withMachineValue("now")),
-		"now on the node":            newFacts(withNodeValue("now"), withMachineValue("false"), asFailedMachine),
-		"when-failed on the machine": newFacts(withMachineValue("when-failed"), asFailedMachine),
-		"auto-preserved":             newFacts(withMachineValue("auto-preserved"), asFailedMachine),
-		"again, after a stop": newFacts(withNodeValue("now"), asFailedMachine, func(f *preserve.Facts) {
+		"now on the machine":         runningMachineFacts(withMachineAnnotation("now")),
+		"now on the node":            runningMachineFacts(withNodeAnnotation("now"), withMachineAnnotation("false"), asFailedMachine),
+		"when-failed on the machine": runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine),
+		"auto-preserved":             runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine),
+		"again, after a stop": runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, func(f *preserve.Facts) {
 			f.Condition = &preserve.Condition{Reason: "Preservation stopped.", Message: "before"}
 		}),
-		"preserved, turns failed": newFacts(withMachineValue("now"), withCompletePreservation(t), asFailedMachine),
-		"preserved, recovers":     newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
+		"preserved, turns failed": runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), asFailedMachine),
+		"preserved, recovers":     runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
 	} {
-		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
+		t.Run(name, func(t *testing.T) { checkResumptionAfterEachWrite(t, f) })
 	}
 	t.Run("the node joins when its machine is preserved already", func(t *testing.T) {
-		f := newFacts(withoutNode, withMachineValue("now"), withCompletePreservation(t))
+		f := runningMachineFacts(withoutNode, withMachineAnnotation("now"), withCompletePreservation(t))
 		f.NodeExists = true
 		assert.Equal(t, "machine=now, for 96h0m0s, disabled by us, "+preservedByUserText, renderFacts(applyAllChanges(t, f)))
 	})
 }
 
-func TestAnAnnotationOfAnotherPartyIsNotChanged(t *testing.T) {
+func TestForeignScaleDownAnnotationIsNotChanged(t *testing.T) {
 	for _, text := range []string{"true", "false", ""} {
-		f := newFacts(
-			withMachineValue("now"),
+		f := runningMachineFacts(
+			withMachineAnnotation("now"),
 			func(f *preserve.Facts) { f.ScaleDownDisabled = annotationWithText(text) },
 			withCompletePreservation(t),
 		)
 		assert.Equal(t, annotationWithText(text), f.ScaleDownDisabled)
 		assert.False(t, f.DisabledByUs.Present)
-		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
+		f = applyAllChanges(t, runningMachineFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
 		assert.Equal(t, annotationWithText(text), f.ScaleDownDisabled, "nor is it removed")
 	}
 	t.Run("ours is put back when it is taken away", func(t *testing.T) {
 		for _, text := range []preserve.Annotation{{}, annotationWithText("false")} {
-			f := newFacts(withMachineValue("now"), withCompletePreservation(t))
+			f := runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t))
 			f.ScaleDownDisabled = text
 			d := preserve.Decide(f)
 			assert.Equal(t, preserve.MapEdit{Set: annotationMap{scaleDownDisabledKey: "true"}}, d.Node.Annotations)
 		}
 	})
 	t.Run("a mark with another value proves nothing", func(t *testing.T) {
-		f := newFacts(
-			withMachineValue("now"),
+		f := runningMachineFacts(
+			withMachineAnnotation("now"),
 			withScaleDownDisabledByUser,
 			func(f *preserve.Facts) { f.DisabledByUs = annotationWithText("maybe") },
 			withCompletePreservation(t),
 		)
-		f = applyAllChanges(t, newFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
+		f = applyAllChanges(t, runningMachineFacts(func(g *preserve.Facts) { *g = f }, withoutAnnotations))
 		assert.Equal(t, annotationWithText("true"), f.ScaleDownDisabled)
 	})
 	t.Run("the marks of a rollout stay where nothing is preserved", func(t *testing.T) {
 		for _, f := range []preserve.Facts{
-			newFacts(withScaleDownDisabledByMillwright), newFacts(withScaleDownDisabledByMillwright, withMachineValue("when-failed")), newFacts(withScaleDownDisabledByMillwright, withMachineValue("false")),
-			newFacts(withScaleDownDisabledByMillwright, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
+			runningMachineFacts(withScaleDownDisabledByMillwright), runningMachineFacts(withScaleDownDisabledByMillwright, withMachineAnnotation("when-failed")), runningMachineFacts(withScaleDownDisabledByMillwright, withMachineAnnotation("false")),
+			runningMachineFacts(withScaleDownDisabledByMillwright, func(f *preserve.Facts) { f.Condition = &preserve.Condition{Reason: "Preservation stopped."} }),
 		} {
 			assert.True(t, preserve.Decide(f).IsEmpty())
 		}
@@ -122,12 +124,12 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 		facts          preserve.Facts
 		taint, untaint bool
 	}{
-		{"failed", newFacts(withMachineValue("now"), asFailedMachine), true, false},
-		{"failed, and tainted already", newFacts(withMachineValue("now"), asFailedMachine, withTaint), false, false},
-		{"running", newFacts(withMachineValue("now")), false, false},
-		{"running again", newFacts(withMachineValue("now"), withTaint), false, true},
-		{"not preserved", newFacts(asFailedMachine), false, false},
-		{"not preserved any more", newFacts(asFailedMachine, withTaint), false, true},
+		{"failed", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine), true, false},
+		{"failed, and tainted already", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withTaint), false, false},
+		{"running", runningMachineFacts(withMachineAnnotation("now")), false, false},
+		{"running again", runningMachineFacts(withMachineAnnotation("now"), withTaint), false, true},
+		{"not preserved", runningMachineFacts(asFailedMachine), false, false},
+		{"not preserved any more", runningMachineFacts(asFailedMachine, withTaint), false, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := preserve.Decide(row.facts).Node
@@ -139,7 +141,7 @@ func TestOnlyAPreservedFailedMachineIsTainted(t *testing.T) {
 
 func TestPreservationEndSteps(t *testing.T) {
 	gone := preserve.NodeChanges{
-		Annotations:  preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByMCMKey}},
+		Annotations:  preserve.MapEdit{Remove: []string{scaleDownDisabledKey, scaleDownDisabledByMCMKey}},
 		RemovesTaint: true,
 		Condition: &preserve.Condition{
 			Reason:  "Preservation stopped.",
@@ -147,7 +149,7 @@ func TestPreservationEndSteps(t *testing.T) {
 		},
 	}
 	asked := gone
-	asked.Annotations = preserve.MapEdit{Remove: []string{scaleDownDisabledKey, disabledByMCMKey, preserveKey}}
+	asked.Annotations = preserve.MapEdit{Remove: []string{scaleDownDisabledKey, scaleDownDisabledByMCMKey, preserveKey}}
 	asked.Condition = &preserve.Condition{
 		Reason:  "Preservation stopped.",
 		Message: "Machine is no longer preserved: its time is over.",
@@ -161,38 +163,38 @@ func TestPreservationEndSteps(t *testing.T) {
 		why     string
 	}{
 		{
-			"asked for on the machine no more", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
+			"asked for on the machine no more", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
 			preserve.MapEdit{},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, its end is still recorded",
 		},
 		{
-			"asked for on the node no more", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
+			"asked for on the node no more", runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), gone,
 			preserve.MapEdit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the node", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)), asked,
+			"time-out, asked for on the node", runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)), asked,
 			preserve.MapEdit{Remove: []string{lastAppliedKey}},
 			true,
 			"no longer preserved, as its time is over: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
 				"node has the taint of a preserved failed machine, node still requests it, machine records an annotation that its node no longer has, its end is still recorded",
 		},
 		{
-			"time-out, asked for on the machine", newFacts(withoutNode, withMachineValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
+			"time-out, asked for on the machine", runningMachineFacts(withoutNode, withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
 			preserve.NodeChanges{},
 			preserve.MapEdit{Remove: []string{preserveKey}},
 			true,
 			"no longer preserved, as its time is over: machine still requests it, its end is still recorded",
 		},
 		{
-			"never preserved", newFacts(asFailedMachine), preserve.NodeChanges{}, preserve.MapEdit{}, false, "",
+			"never preserved", runningMachineFacts(asFailedMachine), preserve.NodeChanges{}, preserve.MapEdit{}, false, "",
 		},
 		{
-			"its end was lost by another controller", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
+			"its end was lost by another controller", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations, func(f *preserve.Facts) { f.Expiry = time.Time{} }), gone,
 			preserve.MapEdit{},
 			false,
 			"no longer preserved, as nobody requests it: node has the condition of a preserved machine, node still has our annotations against the autoscaler, " +
@@ -213,21 +215,26 @@ func TestPreservationEndSteps(t *testing.T) {
 
 func TestAnEndingPreservationResumesAtEachStep(t *testing.T) {
 	for name, f := range map[string]preserve.Facts{
-		"asked for on the machine no more":   newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
-		"asked for on the node no more":      newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
-		"refused":                            newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withNodeValue("false")),
-		"time-out, asked for on the machine": newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
-		"time-out, asked for on the node":    newFacts(withNodeValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
-		"time-out, asked for on both":        newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withMachineValue("now"), afterDuration(96*time.Hour)),
-		"recovery":                           newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
-		"recovery of an auto-preserved one":  newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
+		"asked for on the machine no more":   runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
+		"asked for on the node no more":      runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations),
+		"refused":                            runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), withNodeAnnotation("false")),
+		"time-out, asked for on the machine": runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on the node":    runningMachineFacts(withNodeAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(96*time.Hour)),
+		"time-out, asked for on both":        runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), withMachineAnnotation("now"), afterDuration(96*time.Hour)),
+		"recovery":                           runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
+		"recovery of an auto-preserved one":  runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine),
 	} {
-		t.Run(name, func(t *testing.T) { checkResumption(t, f) })
+		t.Run(name, func(t *testing.T) { checkResumptionAfterEachWrite(t, f) })
 	}
 }
 
-func TestTheConditionKeepsItsMessage(t *testing.T) {
-	f := newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine)
+func TestInterruptedPreservationEndKeepsItsMessage(t *testing.T) {
+	f := runningMachineFacts(
+		withMachineAnnotation("auto-preserved"),
+		asFailedMachine,
+		withCompletePreservation(t),
+		asRecoveredMachine,
+	)
 	writes := writesOfDecision(preserve.Decide(f))
 	for _, write := range writes[:3] { // no annotation requests preservation any more; the end is still recorded
 		write(&f)

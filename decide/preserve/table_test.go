@@ -10,10 +10,10 @@ import (
 )
 
 const (
-	preservedByUserText     = "condition true: Preserved by user. Machine preserved until 2026-03-05T12:00:00Z."
-	undrainedByUserText     = "condition true: Preserved by user. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
-	undrainedByMCMText      = "condition true: Preserved by MCM. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
-	preservationStoppedText = "condition false: Preservation stopped. Machine is no longer preserved: "
+	preservedByUserText          = "condition true: Preserved by user. Machine preserved until 2026-03-05T12:00:00Z."
+	preservedByUserUndrainedText = "condition true: Preserved by user. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
+	preservedByMCMUndrainedText  = "condition true: Preserved by MCM. Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z."
+	preservationStoppedText      = "condition false: Preservation stopped. Machine is no longer preserved: "
 )
 
 func TestWhenAMachineIsPreserved(t *testing.T) {
@@ -24,49 +24,49 @@ func TestWhenAMachineIsPreserved(t *testing.T) {
 		preserve bool
 		then     string
 	}{
-		{"now", newFacts(withMachineValue("now")), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
-		{"now, failed", newFacts(withMachineValue("now"), asFailedMachine), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
-		{"now on the node", newFacts(withNodeValue("now"), withMachineValue("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + preservedByUserText},
-		{"now, time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
-		{"now, failed, time-out", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
-		{"now on the node, time-out", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
-		{"now, a moment before the time-out", newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
-		{"now, recovery", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now", runningMachineFacts(withMachineAnnotation("now")), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, failed", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine), true, "machine=now, for 96h0m0s, disabled by us, tainted, " + preservedByUserUndrainedText},
+		{"now on the node", runningMachineFacts(withNodeAnnotation("now"), withMachineAnnotation("false")), true, "node=now, last=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, time-out", runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now, failed, time-out", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now on the node, time-out", runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"now, a moment before the time-out", runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), afterDuration(over-1)), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
+		{"now, recovery", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), true, "machine=now, for 96h0m0s, disabled by us, " + preservedByUserText},
 
-		{"when-failed, running", newFacts(withMachineValue("when-failed")), false, "machine=when-failed"},
-		{"when-failed, failed", newFacts(withMachineValue("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
-		{"when-failed on the node, failed", newFacts(withNodeValue("when-failed"), asFailedMachine), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + undrainedByUserText},
-		{"when-failed, recovery: the wish stays", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
-		{"when-failed, time-out", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
-		{"when-failed, time-out after a recovery", newFacts(withMachineValue("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine, afterDuration(over)), false, preservationStoppedText + "its time is over."},
-		{"when-failed after now, running", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("when-failed")), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
+		{"when-failed, running", runningMachineFacts(withMachineAnnotation("when-failed")), false, "machine=when-failed"},
+		{"when-failed, failed", runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s, disabled by us, tainted, " + preservedByUserUndrainedText},
+		{"when-failed on the node, failed", runningMachineFacts(withNodeAnnotation("when-failed"), asFailedMachine), true, "node=when-failed, last=when-failed, for 96h0m0s, disabled by us, tainted, " + preservedByUserUndrainedText},
+		{"when-failed, recovery: the wish stays", runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
+		{"when-failed, time-out", runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"when-failed, time-out after a recovery", runningMachineFacts(withMachineAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine, afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"when-failed after now, running", runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), withMachineAnnotation("when-failed")), false, "machine=when-failed, " + preservationStoppedText + "the machine has not failed."},
 
-		{"auto-preserved, failed", newFacts(withMachineValue("auto-preserved"), asFailedMachine), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + undrainedByMCMText},
-		{"auto-preserved, recovery: the wish goes", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, preservationStoppedText + "the machine has not failed."},
-		{"auto-preserved, running", newFacts(withMachineValue("auto-preserved")), false, ""},
-		{"auto-preserved on the node, running", newFacts(withNodeValue("auto-preserved")), false, ""},
-		{"auto-preserved, time-out", newFacts(withMachineValue("auto-preserved"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
+		{"auto-preserved, failed", runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine), true, "machine=auto-preserved, for 96h0m0s, disabled by us, tainted, " + preservedByMCMUndrainedText},
+		{"auto-preserved, recovery: the wish goes", runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine, withCompletePreservation(t), asRecoveredMachine), false, preservationStoppedText + "the machine has not failed."},
+		{"auto-preserved, running", runningMachineFacts(withMachineAnnotation("auto-preserved")), false, ""},
+		{"auto-preserved on the node, running", runningMachineFacts(withNodeAnnotation("auto-preserved")), false, ""},
+		{"auto-preserved, time-out", runningMachineFacts(withMachineAnnotation("auto-preserved"), asFailedMachine, withCompletePreservation(t), afterDuration(over)), false, preservationStoppedText + "its time is over."},
 
-		{"false, running", newFacts(withMachineValue("false")), false, "machine=false"},
-		{"false, failed", newFacts(withMachineValue("false"), asFailedMachine), false, "machine=false"},
-		{"false after now: the refusal stays", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withMachineValue("false")), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
-		{"false on the node after now on the machine", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withNodeValue("false")), false, "node=false, last=false, " + preservationStoppedText + "the annotation says false."},
-		{"false, time-out: the refusal stays", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
+		{"false, running", runningMachineFacts(withMachineAnnotation("false")), false, "machine=false"},
+		{"false, failed", runningMachineFacts(withMachineAnnotation("false"), asFailedMachine), false, "machine=false"},
+		{"false after now: the refusal stays", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withMachineAnnotation("false")), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
+		{"false on the node after now on the machine", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withNodeAnnotation("false")), false, "node=false, last=false, " + preservationStoppedText + "the annotation says false."},
+		{"false, time-out: the refusal stays", runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), withMachineAnnotation("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "the annotation says false."},
 
-		{"false after now on the node, time-out: the refusal stays", newFacts(withNodeValue("now"), withCompletePreservation(t), withoutAnnotations, withMachineValue("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "its time is over."},
+		{"false after now on the node, time-out: the refusal stays", runningMachineFacts(withNodeAnnotation("now"), withCompletePreservation(t), withoutAnnotations, withMachineAnnotation("false"), afterDuration(over)), false, "machine=false, " + preservationStoppedText + "its time is over."},
 
-		{"no wish", newFacts(), false, ""},
-		{"no wish, failed", newFacts(asFailedMachine), false, ""},
-		{"the machine's wish is gone", newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
-		{"the machine's wish is one that is not known", newFacts(withMachineValue("now"), withCompletePreservation(t), withMachineValue("forever")), false, "machine=forever, " + preservationStoppedText + "nobody requests it."},
-		{"the node's wish is gone", newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
-		{"the node's wish is emptied", newFacts(withNodeValue("when-failed"), asFailedMachine, withCompletePreservation(t), withNodeValue("")), false, "node=, " + preservationStoppedText + "nobody requests it."},
+		{"no wish", runningMachineFacts(), false, ""},
+		{"no wish, failed", runningMachineFacts(asFailedMachine), false, ""},
+		{"the machine's wish is gone", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
+		{"the machine's wish is one that is not known", runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), withMachineAnnotation("forever")), false, "machine=forever, " + preservationStoppedText + "nobody requests it."},
+		{"the node's wish is gone", runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t), withoutAnnotations), false, preservationStoppedText + "nobody requests it."},
+		{"the node's wish is emptied", runningMachineFacts(withNodeAnnotation("when-failed"), asFailedMachine, withCompletePreservation(t), withNodeAnnotation("")), false, "node=, " + preservationStoppedText + "nobody requests it."},
 
-		{"a time-out of zero keeps nothing", newFacts(withMachineValue("now"), asFailedMachine, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
-		{"a time-out of zero waits for a failure", newFacts(withMachineValue("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},
-		{"no node", newFacts(withoutNode, withMachineValue("now")), true, "machine=now, for 96h0m0s"},
-		{"no node, failed", newFacts(withoutNode, withMachineValue("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s"},
-		{"no node, time-out", newFacts(withoutNode, withMachineValue("now"), withCompletePreservation(t), afterDuration(over)), false, ""},
+		{"a time-out of zero keeps nothing", runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, func(f *preserve.Facts) { f.Timeout = 0 }), false, ""},
+		{"a time-out of zero waits for a failure", runningMachineFacts(withMachineAnnotation("when-failed"), func(f *preserve.Facts) { f.Timeout = 0 }), false, "machine=when-failed"},
+		{"no node", runningMachineFacts(withoutNode, withMachineAnnotation("now")), true, "machine=now, for 96h0m0s"},
+		{"no node, failed", runningMachineFacts(withoutNode, withMachineAnnotation("when-failed"), asFailedMachine), true, "machine=when-failed, for 96h0m0s"},
+		{"no node, time-out", runningMachineFacts(withoutNode, withMachineAnnotation("now"), withCompletePreservation(t), afterDuration(over)), false, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
@@ -85,10 +85,10 @@ func TestExpiryStaysWhenTheMachineFails(t *testing.T) {
 	for _, value := range []string{"now", "when-failed", "auto-preserved"} {
 		f := applyAllChanges(
 			t,
-			newFacts(
-				withMachineValue("now"),
+			runningMachineFacts(
+				withMachineAnnotation("now"),
 				withCompletePreservation(t),
-				withMachineValue(value),
+				withMachineAnnotation(value),
 				asFailedMachine,
 				afterDuration(50*time.Hour),
 			),
@@ -100,7 +100,7 @@ func TestExpiryStaysWhenTheMachineFails(t *testing.T) {
 
 func TestChangedTimeoutDoesNotMoveTheExpiry(t *testing.T) {
 	for _, timeout := range []time.Duration{0, time.Hour, 1000 * time.Hour} {
-		f := newFacts(withMachineValue("now"), withCompletePreservation(t))
+		f := runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t))
 		f.Timeout = timeout
 		assert.Equal(t, preserve.Decision{
 			RequestedValue: "now",
@@ -121,26 +121,26 @@ func TestExpiryIsInWholeSecondsAndNeverTooEarly(t *testing.T) {
 		assert.Equal(
 			t,
 			want,
-			preserve.Decide(newFacts(withMachineValue("now"), func(f *preserve.Facts) { f.Now = now })).Expiry,
+			preserve.Decide(runningMachineFacts(withMachineAnnotation("now"), func(f *preserve.Facts) { f.Now = now })).Expiry,
 		)
 	}
 }
 
 func TestDecideWithoutCurrentTime(t *testing.T) {
 	t.Run("sees that an end is missing", func(t *testing.T) {
-		d := preserve.Decide(newFacts(withoutCurrentTime, withMachineValue("now")))
+		d := preserve.Decide(runningMachineFacts(withoutCurrentTime, withMachineAnnotation("now")))
 		assert.True(t, d.ChangesStatus)
 		assert.Zero(t, d.Expiry)
 		assert.Nil(t, d.Node.Condition, "it cannot say until when")
 	})
 	t.Run("judges no end", func(t *testing.T) {
-		f := newFacts(withMachineValue("now"), withCompletePreservation(t), withoutCurrentTime)
+		f := runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), withoutCurrentTime)
 		assert.True(t, preserve.Decide(f).IsEmpty())
 		assert.Equal(t, noonPlus96h, preserve.Decide(f).Expiry)
-		assert.True(t, preserve.IsProtected(f))
+		assert.True(t, preserve.PreventsReplacement(f))
 	})
 	t.Run("sees a stop that was interrupted", func(t *testing.T) {
-		f := newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(96*time.Hour))
+		f := runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), afterDuration(96*time.Hour))
 		writes := writesOfDecision(preserve.Decide(f))
 		for i, write := range writes {
 			write(&f)
@@ -158,32 +158,32 @@ func TestIsProtected(t *testing.T) {
 		facts preserve.Facts
 		want  bool
 	}{
-		{"no wish", newFacts(), false},
-		{"its end is to come, whatever the wish is now", newFacts(expiring(noon.Add(1)), withMachineValue("false")), true},
-		{"its end has come", newFacts(expiring(noon), withMachineValue("now")), false},
-		{"its end is not judged", newFacts(withoutCurrentTime, expiring(noon)), true},
-		{"now on the machine", newFacts(withMachineValue("now")), true},
-		{"when-failed on the machine", newFacts(withMachineValue("when-failed")), true},
-		{"when-failed on the node", newFacts(withNodeValue("when-failed")), true},
-		{"auto-preserved", newFacts(withMachineValue("auto-preserved")), true},
-		{"false on the machine", newFacts(withMachineValue("false")), false},
-		{"false on the node", newFacts(withNodeValue("false"), withMachineValue("now")), false},
-		{"gone from the node", newFacts(withLastAppliedValue("now")), false},
-		{"not known on the machine", newFacts(withMachineValue("forever")), false},
-		{"a time-out of zero", newFacts(withMachineValue("now"), func(f *preserve.Facts) { f.Timeout = 0 }), false},
+		{"no wish", runningMachineFacts(), false},
+		{"its end is to come, whatever the wish is now", runningMachineFacts(expiring(noon.Add(1)), withMachineAnnotation("false")), true},
+		{"its end has come", runningMachineFacts(expiring(noon), withMachineAnnotation("now")), false},
+		{"its end is not judged", runningMachineFacts(withoutCurrentTime, expiring(noon)), true},
+		{"now on the machine", runningMachineFacts(withMachineAnnotation("now")), true},
+		{"when-failed on the machine", runningMachineFacts(withMachineAnnotation("when-failed")), true},
+		{"when-failed on the node", runningMachineFacts(withNodeAnnotation("when-failed")), true},
+		{"auto-preserved", runningMachineFacts(withMachineAnnotation("auto-preserved")), true},
+		{"false on the machine", runningMachineFacts(withMachineAnnotation("false")), false},
+		{"false on the node", runningMachineFacts(withNodeAnnotation("false"), withMachineAnnotation("now")), false},
+		{"gone from the node", runningMachineFacts(withLastAppliedAnnotation("now")), false},
+		{"not known on the machine", runningMachineFacts(withMachineAnnotation("forever")), false},
+		{"a time-out of zero", runningMachineFacts(withMachineAnnotation("now"), func(f *preserve.Facts) { f.Timeout = 0 }), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, preserve.IsProtected(row.facts))
+			assert.Equal(t, row.want, preserve.PreventsReplacement(row.facts))
 			row.facts.Failed = true
-			assert.Equal(t, row.want, preserve.IsProtected(row.facts), "asked before it fails or after: the same answer")
+			assert.Equal(t, row.want, preserve.PreventsReplacement(row.facts), "asked before it fails or after: the same answer")
 		})
 	}
 }
 
 func TestADeletedMachineIsNotPreserved(t *testing.T) {
 	for _, f := range []preserve.Facts{
-		newFacts(withMachineValue("now")), newFacts(withMachineValue("now"), asFailedMachine, withCompletePreservation(t)), newFacts(withNodeValue("forever"), func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
-		newFacts(withMachineValue("now"), withCompletePreservation(t), afterDuration(97*time.Hour)),
+		runningMachineFacts(withMachineAnnotation("now")), runningMachineFacts(withMachineAnnotation("now"), asFailedMachine, withCompletePreservation(t)), runningMachineFacts(withNodeAnnotation("forever"), func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		runningMachineFacts(withMachineAnnotation("now"), withCompletePreservation(t), afterDuration(97*time.Hour)),
 	} {
 		f.Deleting = true
 		assert.Equal(t, preserve.Decision{}, preserve.Decide(f))

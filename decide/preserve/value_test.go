@@ -9,30 +9,30 @@ import (
 	"millwright/decide/preserve"
 )
 
-func TestPrecedenceOfNodeAndMachineValues(t *testing.T) {
+func TestPrecedenceOfNodeAndMachineAnnotations(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		facts preserve.Facts
 		value string
 		then  string // the annotations after all changes
 	}{
-		{"no node: that of the machine", newFacts(withoutNode, withMachineValue("when-failed")), "when-failed", "machine=when-failed"},
-		{"no node: one of the machine that is not known counts as none", newFacts(withoutNode, withMachineValue("forever")), "", "machine=forever"},
-		{"no node, and none on the machine", newFacts(withoutNode), "", ""},
-		{"that of the node goes before that of the machine, which goes", newFacts(withNodeValue("when-failed"), withMachineValue("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"none on the node, but the machine remembers one: stopped there", newFacts(withLastAppliedValue("now")), "", ""},
-		{"none on the node, nor remembered: that of the machine", newFacts(withMachineValue("when-failed")), "when-failed", "machine=when-failed"},
-		{"one of the node that is not known: nothing is done", newFacts(withNodeValue("forever"), withMachineValue("now")), "", "machine=now, node=forever"},
+		{"no node: that of the machine", runningMachineFacts(withoutNode, withMachineAnnotation("when-failed")), "when-failed", "machine=when-failed"},
+		{"no node: one of the machine that is not known counts as none", runningMachineFacts(withoutNode, withMachineAnnotation("forever")), "", "machine=forever"},
+		{"no node, and none on the machine", runningMachineFacts(withoutNode), "", ""},
+		{"that of the node goes before that of the machine, which goes", runningMachineFacts(withNodeAnnotation("when-failed"), withMachineAnnotation("now")), "when-failed", "node=when-failed, last=when-failed"},
+		{"none on the node, but the machine remembers one: stopped there", runningMachineFacts(withLastAppliedAnnotation("now")), "", ""},
+		{"none on the node, nor remembered: that of the machine", runningMachineFacts(withMachineAnnotation("when-failed")), "when-failed", "machine=when-failed"},
+		{"one of the node that is not known: nothing is done", runningMachineFacts(withNodeAnnotation("forever"), withMachineAnnotation("now")), "", "machine=now, node=forever"},
 
-		{"one of the node that is not known, and the machine remembers another: nothing is done", newFacts(withNodeValue("forever"), withLastAppliedValue("now")), "", "node=forever, last=now"},
-		{"false on the node goes before that of the machine", newFacts(withNodeValue("false"), withMachineValue("now")), "false", "node=false, last=false"},
-		{"one that is not known on the machine makes way for that of the node", newFacts(withNodeValue("false"), withMachineValue("forever")), "false", "node=false, last=false"},
-		{"false on the machine", newFacts(withMachineValue("false")), "false", "machine=false"},
-		{"an empty one on the node was never a wish", newFacts(withNodeValue(""), withMachineValue("when-failed")), "when-failed", "machine=when-failed, node="},
-		{"emptied on the node: stopped there", newFacts(withNodeValue(""), withLastAppliedValue("when-failed")), "", "node="},
-		{"the node has another one than the machine remembers", newFacts(withNodeValue("when-failed"), withLastAppliedValue("now")), "when-failed", "node=when-failed, last=when-failed"},
-		{"no node, and the machine remembers one: its own", newFacts(withoutNode, withMachineValue("when-failed"), withLastAppliedValue("false")), "when-failed", "machine=when-failed"},
-		{"values are exact", newFacts(withMachineValue("Now")), "", "machine=Now"},
+		{"one of the node that is not known, and the machine remembers another: nothing is done", runningMachineFacts(withNodeAnnotation("forever"), withLastAppliedAnnotation("now")), "", "node=forever, last=now"},
+		{"false on the node goes before that of the machine", runningMachineFacts(withNodeAnnotation("false"), withMachineAnnotation("now")), "false", "node=false, last=false"},
+		{"one that is not known on the machine makes way for that of the node", runningMachineFacts(withNodeAnnotation("false"), withMachineAnnotation("forever")), "false", "node=false, last=false"},
+		{"false on the machine", runningMachineFacts(withMachineAnnotation("false")), "false", "machine=false"},
+		{"an empty one on the node was never a wish", runningMachineFacts(withNodeAnnotation(""), withMachineAnnotation("when-failed")), "when-failed", "machine=when-failed, node="},
+		{"emptied on the node: stopped there", runningMachineFacts(withNodeAnnotation(""), withLastAppliedAnnotation("when-failed")), "", "node="},
+		{"the node has another one than the machine remembers", runningMachineFacts(withNodeAnnotation("when-failed"), withLastAppliedAnnotation("now")), "when-failed", "node=when-failed, last=when-failed"},
+		{"no node, and the machine remembers one: its own", runningMachineFacts(withoutNode, withMachineAnnotation("when-failed"), withLastAppliedAnnotation("false")), "when-failed", "machine=when-failed"},
+		{"values are exact", runningMachineFacts(withMachineAnnotation("Now")), "", "machine=Now"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := preserve.Decide(row.facts)
@@ -44,25 +44,25 @@ func TestPrecedenceOfNodeAndMachineValues(t *testing.T) {
 }
 
 func TestMachineAnnotationAppliesAfterNodeAnnotationIsRemoved(t *testing.T) {
-	f := newFacts(
-		withLastAppliedValue("now"),
-		withMachineValue("now"),
+	f := runningMachineFacts(
+		withLastAppliedAnnotation("now"),
+		withMachineAnnotation("now"),
 		asFailedMachine,
 	) // a person moved the annotation from the node to the machine
 	d := preserve.Decide(f)
 	assert.False(t, d.IsPreserved, "the node's was stopped")
 	f = applyDecision(f, d)
 	assert.Equal(t, "machine=now", renderFacts(f))
-	assert.True(t, preserve.IsProtected(f), "nobody takes it in between")
+	assert.True(t, preserve.PreventsReplacement(f), "nobody takes it in between")
 	assert.True(t, preserve.Decide(f).IsPreserved)
 }
 
-func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
-	whole := newFacts(withNodeValue("now"), asFailedMachine, withCompletePreservation(t))
+func TestAnUnknownNodeAnnotationValueChangesNothing(t *testing.T) {
+	whole := runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, withCompletePreservation(t))
 	for name, f := range map[string]preserve.Facts{
 		"preserved":                whole,
-		"preserved, half":          newFacts(withNodeValue("now"), asFailedMachine, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
-		"preserved, for attention": newFacts(withoutCurrentTime, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		"preserved, half":          runningMachineFacts(withNodeAnnotation("now"), asFailedMachine, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
+		"preserved, for attention": runningMachineFacts(withoutCurrentTime, func(f *preserve.Facts) { f.Expiry = noonPlus96h }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.OnNode = annotationWithText("forever")
@@ -75,13 +75,13 @@ func TestAnUnknownValueOfTheNodeChangesNothing(t *testing.T) {
 		})
 	}
 	for name, f := range map[string]preserve.Facts{
-		"not preserved":        newFacts(withMachineValue("now"), asFailedMachine),
-		"tainted by who knows": newFacts(withTaint),
+		"not preserved":        runningMachineFacts(withMachineAnnotation("now"), asFailedMachine),
+		"tainted by who knows": runningMachineFacts(withTaint),
 	} {
 		t.Run(name, func(t *testing.T) {
 			f.OnNode = annotationWithText("forever")
 			require.Equal(t, preserve.Decision{}, preserve.Decide(f))
-			assert.False(t, preserve.IsProtected(f))
+			assert.False(t, preserve.PreventsReplacement(f))
 		})
 	}
 	t.Run("but its end, which nobody can read away", func(t *testing.T) {

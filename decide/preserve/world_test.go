@@ -13,10 +13,10 @@ import (
 )
 
 const (
-	preserveKey          = "node.machine.sapcloud.io/preserve"
-	lastAppliedKey       = "node.machine.sapcloud.io/last-applied-node-preserve-value"
-	scaleDownDisabledKey = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
-	disabledByMCMKey     = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
+	preserveKey               = "node.machine.sapcloud.io/preserve"
+	lastAppliedKey            = "node.machine.sapcloud.io/last-applied-node-preserve-value"
+	scaleDownDisabledKey      = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	scaleDownDisabledByMCMKey = "cluster-autoscaler.kubernetes.io/scale-down-disabled-by-mcm"
 )
 
 type (
@@ -34,8 +34,8 @@ func annotationWithText(text string) preserve.Annotation {
 	return preserve.Annotation{Present: true, Text: text}
 }
 
-// newFacts returns a running machine with a node. The node and the machine have no annotation preserve.
-func newFacts(changes ...factsChange) preserve.Facts {
+// runningMachineFacts returns a running machine with a node. The node and the machine have no annotation preserve.
+func runningMachineFacts(changes ...factsChange) preserve.Facts {
 	f := preserve.Facts{NodeExists: true, Timeout: 96 * time.Hour, Now: noon}
 	for _, c := range changes {
 		c(&f)
@@ -43,15 +43,15 @@ func newFacts(changes ...factsChange) preserve.Facts {
 	return f
 }
 
-func withMachineValue(text string) factsChange {
+func withMachineAnnotation(text string) factsChange {
 	return func(f *preserve.Facts) { f.OnMachine = annotationWithText(text) }
 }
 
-func withNodeValue(text string) factsChange {
+func withNodeAnnotation(text string) factsChange {
 	return func(f *preserve.Facts) { f.OnNode = annotationWithText(text) }
 }
 
-func withLastAppliedValue(text string) factsChange {
+func withLastAppliedAnnotation(text string) factsChange {
 	return func(f *preserve.Facts) { f.LastApplied = annotationWithText(text) }
 }
 func asFailedMachine(f *preserve.Facts) { f.Failed = true }
@@ -111,12 +111,12 @@ func writesOfDecision(d preserve.Decision) []factsChange {
 		}
 	}
 	marks := func(f *preserve.Facts) {
-		applyEdit(
+		applyMapEdit(
 			d.Node.Annotations,
 			map[string]*preserve.Annotation{
-				preserveKey:          &f.OnNode,
-				scaleDownDisabledKey: &f.ScaleDownDisabled,
-				disabledByMCMKey:     &f.DisabledByUs,
+				preserveKey:               &f.OnNode,
+				scaleDownDisabledKey:      &f.ScaleDownDisabled,
+				scaleDownDisabledByMCMKey: &f.DisabledByUs,
 			},
 		)
 		f.Tainted = f.Tainted && !d.Node.RemovesTaint || d.Node.AddsTaint
@@ -127,7 +127,7 @@ func writesOfDecision(d preserve.Decision) []factsChange {
 		}
 	}
 	machine := func(f *preserve.Facts) {
-		applyEdit(
+		applyMapEdit(
 			d.Machine.Annotations,
 			map[string]*preserve.Annotation{preserveKey: &f.OnMachine, lastAppliedKey: &f.LastApplied},
 		)
@@ -138,7 +138,7 @@ func writesOfDecision(d preserve.Decision) []factsChange {
 	return []factsChange{condition, marks, machine, expiry}
 }
 
-func applyEdit(e preserve.MapEdit, keys map[string]*preserve.Annotation) {
+func applyMapEdit(e preserve.MapEdit, keys map[string]*preserve.Annotation) {
 	for _, key := range e.Remove {
 		*keys[key] = preserve.Annotation{}
 	}
@@ -183,4 +183,4 @@ func renderFacts(f preserve.Facts) string {
 	return strings.Join(words, ", ")
 }
 
-func isSorted(e preserve.MapEdit) bool { return slices.IsSorted(e.Remove) }
+func hasSortedRemovals(e preserve.MapEdit) bool { return slices.IsSorted(e.Remove) }

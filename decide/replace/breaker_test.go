@@ -45,7 +45,7 @@ func TestBreakerState(t *testing.T) {
 }
 
 // Nodes recover one after the other. The breaker stays open long enough for the last nodes to recover.
-func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
+func TestTheBreakerStaysOpenDuringTheFirstRecoveries(t *testing.T) {
 	ago := func(seconds ...int) (moments []time.Time) {
 		for _, s := range seconds {
 			moments = append(moments, epoch.Add(-time.Duration(s)*time.Second))
@@ -83,12 +83,15 @@ func TestTheBreakerOutlastsTheFirstRecoveries(t *testing.T) {
 
 func TestOpenBreakerHoldsOnlyDueMachines(t *testing.T) {
 	o := deploymentWithBudgetOne(healthyMachine("p"))
-	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
+	o.Budget, o.NodeCounts = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	assert.Empty(t, replace.Decide(o).HoldReason)
 }
 
 func TestTheOpenBreakerHoldsAllReplacements(t *testing.T) {
-	never := changedMachine(newReplacement("never", epoch), func(m *replace.Machine) { m.Failed, m.Due = true, true })
+	never := changedMachine(
+		newReplacementMachine("never", epoch),
+		func(m *replace.Machine) { m.Failed, m.Due = true, true },
+	)
 	o := deploymentWithBudgetOne(
 		overdueMachine("x", time.Minute),
 		overdueMachine("recorded", time.Hour),
@@ -96,11 +99,11 @@ func TestTheOpenBreakerHoldsAllReplacements(t *testing.T) {
 		grantedMachine(healthyMachine("p")),
 	)
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour), grantOfMachine("gone", time.Hour)}
-	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
+	o.Budget, o.NodeCounts = rollout.IntOrPercent{Value: 9}, replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.Empty(t, d.UIDsToAnnotate)
-	assert.Equal(t, []string{"recorded", "p"}, grantNames(d.Grants), "what is true is recorded all the same")
-	_, why, _ := replace.BreakerState(o.Nodes, o.Now)
+	assert.Equal(t, []string{"recorded", "p"}, grantedMachineNames(d.Grants), "what is true is recorded all the same")
+	_, why, _ := replace.BreakerState(o.NodeCounts, o.Now)
 	assert.Equal(t, "3 machines are due; "+why, d.HoldReason)
 	assert.Equal(
 		t,
@@ -108,10 +111,15 @@ func TestTheOpenBreakerHoldsAllReplacements(t *testing.T) {
 		d.Why,
 	)
 
-	o.Nodes = healthyNodes
+	o.NodeCounts = healthyNodeCounts
 	assert.ElementsMatch(t, []string{"uid-recorded", "uid-x", "uid-never"}, replace.Decide(o).UIDsToAnnotate)
 
-	o.Machines, o.Grants, o.Nodes = []replace.Machine{healthyMachine("y")}, nil, replace.NodeCounts{Joined: 4, Dead: 3}
+	o.Machines, o.Grants, o.NodeCounts = []replace.Machine{
+		healthyMachine("y"),
+	}, nil, replace.NodeCounts{
+		Joined: 4,
+		Dead:   3,
+	}
 	assert.Equal(t, replace.Decision{Why: "no machine is due, and none is being replaced"}, replace.Decide(o))
 }
 
@@ -125,14 +133,14 @@ func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	}
 	o := deploymentWithBudgetOne(free("a"), free("b"), free("recorded"), overdueMachine("x", time.Hour))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("recorded", time.Hour)}
-	o.Nodes = replace.NodeCounts{Joined: 4, Dead: 3}
+	o.NodeCounts = replace.NodeCounts{Joined: 4, Dead: 3}
 	d := replace.Decide(o)
 	assert.ElementsMatch(t, []string{"uid-a", "uid-b", "uid-recorded"}, d.UIDsToAnnotate)
-	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, grantNames(d.Grants))
+	assert.ElementsMatch(t, []string{"recorded", "a", "b"}, grantedMachineNames(d.Grants))
 	assert.Contains(t, d.HoldReason, "1 machine is due; 3 of 4 nodes look dead at once")
 	assert.Contains(t, d.Why, "grant replacement of machine a: NodeDeleted, beside the budget")
 
-	o.Nodes = healthyNodes
+	o.NodeCounts = healthyNodeCounts
 	d = replace.Decide(o)
 	assert.ElementsMatch(
 		t,
@@ -142,10 +150,10 @@ func TestMachinesOfDeletedNodesBypassBudgetAndBreaker(t *testing.T) {
 	)
 	assert.Contains(t, d.HoldReason, "the replacement budget of zone a (1) is used by")
 
-	for i := range 2 * replace.MaxBatch {
+	for i := range 2 * replace.MaxBatchSize {
 		o.Machines = append(o.Machines, free(fmt.Sprintf("m-%02d", i)))
 	}
-	assert.Len(t, replace.Decide(o).UIDsToAnnotate, replace.MaxBatch)
+	assert.Len(t, replace.Decide(o).UIDsToAnnotate, replace.MaxBatchSize)
 }
 
 // While the API server of the target cluster is unavailable, no node renews its Lease, and the health timeouts of all
@@ -170,7 +178,7 @@ func TestAnUnstableAPIServerCausesNoReplacement(t *testing.T) {
 			{well, replace.NodeCounts{Joined: 3}},
 		} {
 			o := deploymentWithBudgetOne(look.machines...)
-			o.Grants, o.Nodes, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
+			o.Grants, o.NodeCounts, o.Now = grants, look.nodes, epoch.Add(time.Duration(flap)*25*time.Second)
 			d := replace.Decide(o)
 			assert.Empty(t, d.UIDsToAnnotate)
 			assert.Empty(t, d.Grants)
@@ -186,18 +194,18 @@ func TestAfterAnOutageEachMachineIsJudgedByItsOwnNode(t *testing.T) {
 		overdueMachine("y", time.Hour),
 		overdueMachine("z", time.Hour),
 	)
-	o.Budget, o.Nodes = rollout.IntOrPercent{Value: 3}, replace.NodeCounts{Joined: 3, Dead: 3}
+	o.Budget, o.NodeCounts = rollout.IntOrPercent{Value: 3}, replace.NodeCounts{Joined: 3, Dead: 3}
 	assert.Empty(t, replace.Decide(o).UIDsToAnnotate)
 
 	o.Machines = []replace.Machine{healthyMachine("x"), overdueMachine("y", time.Hour), healthyMachine("z")}
-	o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1, RecoveryTimes: []time.Time{o.Now, o.Now}}
+	o.NodeCounts = replace.NodeCounts{Joined: 3, Dead: 1, RecoveryTimes: []time.Time{o.Now, o.Now}}
 	d := replace.Decide(o)
 	assert.Empty(t, d.UIDsToAnnotate)
 	assert.Contains(t, d.HoldReason, "1 machine is due; most of the 3 nodes looked dead at once")
-	o.Now = d.HoldUntil
+	o.Now = d.RecheckTime
 	d = replace.Decide(o)
 	assert.Equal(t, []string{"uid-y"}, d.UIDsToAnnotate)
-	assert.Zero(t, d.HoldUntil)
+	assert.Zero(t, d.RecheckTime)
 }
 
 // MCM's freeze depends on a timer and on its previous state. Millwright's breaker depends only on the present facts, so
@@ -206,12 +214,12 @@ func TestTheBreakerKeepsNoState(t *testing.T) {
 	for _, away := range []time.Duration{0, 29 * time.Second, 31 * time.Second, 24 * time.Hour} {
 		for _, before := range []replace.NodeCounts{{Joined: 3}, {Joined: 3, Dead: 3}} {
 			o := deploymentWithBudgetOne(overdueMachine("x", time.Hour))
-			o.Nodes = before
+			o.NodeCounts = before
 			o.Grants = replace.Decide(o).Grants
 			o.Now = epoch.Add(away)
-			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 3}
+			o.NodeCounts = replace.NodeCounts{Joined: 3, Dead: 3}
 			assert.Empty(t, replace.Decide(o).UIDsToAnnotate)
-			o.Nodes = replace.NodeCounts{Joined: 3, Dead: 1}
+			o.NodeCounts = replace.NodeCounts{Joined: 3, Dead: 1}
 			assert.Equal(t, []string{"uid-x"}, replace.Decide(o).UIDsToAnnotate)
 		}
 	}

@@ -16,37 +16,38 @@ import (
 
 // domainState is the state of one failure domain.
 type domainState struct {
-	activeMachineCount int      // number of machines that are not being deleted
-	replacements       []string // replacements in progress, as the names of the machines
-	waitingCount       int      // number of due machines whose replacement was not granted
-	budget             int      // replacement budget of the domain
+	activeMachineCount        int      // number of machines that are not being deleted
+	machineNamesInReplacement []string // replacements in progress, as the names of the machines
+	waitingMachineCount       int      // number of due machines whose replacement was not granted
+	budget                    int      // replacement budget of the domain
 }
 
-// grantWaitingMachines grants replacements to the waiting machines in their order, within the budget of each domain.
-// grantWaitingMachines returns one sentence for each grant.
-func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machine) (steps []string) {
+// grantReplacementsWithinBudget grants replacements to the waiting machines in their order, within the budget of each domain.
+// grantReplacementsWithinBudget returns one sentence for each grant.
+func (d *Decision) grantReplacementsWithinBudget(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
 		in := domains[m.Domain]
-		if len(in.replacements) >= in.budget || len(d.UIDsToAnnotate) >= MaxBatch || len(d.Grants) >= MaxGrants {
-			in.waitingCount++
+		if len(in.machineNamesInReplacement) >= in.budget || len(d.UIDsToAnnotate) >= MaxBatchSize ||
+			len(d.Grants) >= MaxGrants {
+			in.waitingMachineCount++
 			continue
 		}
-		in.replacements = append(in.replacements, "machine "+m.Name)
+		in.machineNamesInReplacement = append(in.machineNamesInReplacement, "machine "+m.Name)
 		d.Grants, d.UIDsToAnnotate = append(d.Grants, newGrant(m, o.Now)), append(d.UIDsToAnnotate, m.UID)
 		steps = append(steps, fmt.Sprintf("grant replacement of machine %s: %s (%d of %d%s)",
-			m.Name, cmp.Or(m.Reason, "due"), len(in.replacements), in.budget, zonePhrase(" in", m.Domain)))
+			m.Name, cmp.Or(m.Reason, "due"), len(in.machineNamesInReplacement), in.budget, zonePhrase(" in", m.Domain)))
 	}
 	var holds []string
 	for _, name := range slices.Sorted(maps.Keys(domains)) {
 		switch in := domains[name]; {
-		case in.waitingCount == 0:
-		case len(d.Grants) >= MaxGrants && len(in.replacements) < in.budget:
+		case in.waitingMachineCount == 0:
+		case len(d.Grants) >= MaxGrants && len(in.machineNamesInReplacement) < in.budget:
 			holds = append(
 				holds,
 				fmt.Sprintf(
 					"%s%s; %d replacements are in progress, and a deployment may have no more",
-					dueSentence(in.waitingCount),
+					dueMachinesSentence(in.waitingMachineCount),
 					zonePhrase(" in", name),
 					len(d.Grants),
 				),
@@ -59,19 +60,19 @@ func (d *Decision) grantWaitingMachines(o Facts, r grantReview, waiting []Machin
 	return steps
 }
 
-// grantMachinesWithoutBudget grants the replacement of each waiting machine that is replaced regardless of the budget
-// and the breaker. If the annotation of an earlier grant was not written, grantMachinesWithoutBudget annotates the
+// grantReplacementsRegardlessOfBudget grants the replacement of each waiting machine that is replaced regardless of the budget
+// and the breaker. If the annotation of an earlier grant was not written, grantReplacementsRegardlessOfBudget annotates the
 // machine now.
-func (d *Decision) grantMachinesWithoutBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
+func (d *Decision) grantReplacementsRegardlessOfBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that are replaced regardless of the budget and the breaker
 	for _, m := range o.Machines {
 		free[m.UID] = m.BypassesBudget
 	}
-	again := list.Filter(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
-	d.UIDsToAnnotate = append(d.UIDsToAnnotate, again[:min(len(again), MaxBatch)]...)
-	r.unmarkedUIDs = slices.DeleteFunc(r.unmarkedUIDs, func(uid string) bool { return free[uid] })
+	again := list.Filter(r.unannotatedUIDs, func(uid string) bool { return free[uid] })
+	d.UIDsToAnnotate = append(d.UIDsToAnnotate, again[:min(len(again), MaxBatchSize)]...)
+	r.unannotatedUIDs = slices.DeleteFunc(r.unannotatedUIDs, func(uid string) bool { return free[uid] })
 	waiting = list.Filter(waiting, func(m Machine) bool { return m.BypassesBudget })
-	for _, m := range waiting[:max(0, min(len(waiting), MaxBatch-len(d.UIDsToAnnotate), MaxGrants-len(d.Grants)))] {
+	for _, m := range waiting[:max(0, min(len(waiting), MaxBatchSize-len(d.UIDsToAnnotate), MaxGrants-len(d.Grants)))] {
 		d.Grants, d.UIDsToAnnotate = append(d.Grants, newGrant(m, o.Now)), append(d.UIDsToAnnotate, m.UID)
 		steps = append(
 			steps,
@@ -95,11 +96,11 @@ func domainsByName(o Facts, r grantReview, waiting []Machine) map[string]*domain
 			of(m.Domain).activeMachineCount++
 		}
 	}
-	for _, g := range r.grants {
+	for _, g := range r.remainingGrants {
 		d := of(g.Domain)
-		d.replacements = append(
-			d.replacements,
-			phrase.TextIf(r.awaitingUIDs[g.UID], "the substitute of ")+"machine "+g.Name,
+		d.machineNamesInReplacement = append(
+			d.machineNamesInReplacement,
+			phrase.TextIf(r.unreplacedUIDs[g.MachineUID], "the substitute of ")+"machine "+g.MachineName,
 		)
 	}
 	for _, m := range waiting {
@@ -124,10 +125,10 @@ const minDeadNodes = 3
 // (--unhealthy-zone-threshold). A replacement destroys more than an eviction, so the breaker opens at a smaller
 // share.
 func BreakerState(n NodeCounts, now time.Time) (open bool, why string, until time.Time) {
-	if n.UnknownReason != "" {
-		return true, n.UnknownReason + "; nothing is replaced until the states of the nodes are known", until
+	if n.UnknownStatesReason != "" {
+		return true, n.UnknownStatesReason + "; nothing is replaced until the states of the nodes are known", until
 	}
-	n = n.WithCheckedNodes()
+	n = n.WithUncheckedNodesCounted()
 	if isOutage(n.Dead, n.Joined) {
 		return true, fmt.Sprintf(
 			"%d of %d nodes look dead at once: that is more likely the API server or the network than the machines; nothing is replaced until most of them report again",
@@ -178,28 +179,28 @@ const (
 
 // holdReason returns why the due machines of a domain have no grant.
 func holdReason(name string, d domainState, b rollout.IntOrPercent) string {
-	budget := dueSentence(d.waitingCount) + "; the replacement budget" + zonePhrase(" of", name)
+	budget := dueMachinesSentence(d.waitingMachineCount) + "; the replacement budget" + zonePhrase(" of", name)
 	switch amount := phrase.TextIf(b.IsPercent, "%d%%: ", b.Value) + strconv.Itoa(d.budget); {
 	case d.budget == 0:
 		return budget + " is 0: none is replaced"
-	case len(d.replacements) >= d.budget:
+	case len(d.machineNamesInReplacement) >= d.budget:
 		return fmt.Sprintf(
 			"%s (%s) is used by %s",
 			budget,
 			amount,
-			phrase.JoinNames(d.replacements, maxNamesPerSentence, ", "),
+			phrase.JoinNames(d.machineNamesInReplacement, maxNamesPerSentence, ", "),
 		)
 	default:
 		return fmt.Sprintf(
 			"%s%s; at most %d are granted at once, the others follow",
-			dueSentence(d.waitingCount),
+			dueMachinesSentence(d.waitingMachineCount),
 			zonePhrase(" in", name),
-			MaxBatch,
+			MaxBatchSize,
 		)
 	}
 }
 
-func dueSentence(machines int) string {
+func dueMachinesSentence(machines int) string {
 	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " is due", " are due")
 }
 
@@ -209,28 +210,28 @@ func zonePhrase(preposition, name string) string {
 
 // grantReview is the result of the review of the recorded grants.
 type grantReview struct {
-	grants []ReplacementGrant // recorded grants that remain
+	remainingGrants []ReplacementGrant // recorded grants that remain
 	// UIDs of granted machines that lack the annotation, because a write was interrupted
-	unmarkedUIDs []string
-	awaitingUIDs map[string]bool // UIDs of machines that are gone and whose replacement machine has not joined
-	steps        []string
+	unannotatedUIDs []string
+	unreplacedUIDs  map[string]bool // UIDs of machines that are gone and whose replacement machine has not joined
+	stepSentences   []string
 }
 
-func (r *grantReview) addStep(format string, args ...any) {
-	r.steps = append(r.steps, fmt.Sprintf(format, args...))
+func (r *grantReview) addStepSentence(format string, args ...any) {
+	r.stepSentences = append(r.stepSentences, fmt.Sprintf(format, args...))
 }
 
 // reviewGrants ends complete grants, withdraws grants that are no longer needed, and adds grants for machines that a
 // person annotated.
 func reviewGrants(o Facts) grantReview {
-	r := grantReview{awaitingUIDs: map[string]bool{}}
+	r := grantReview{unreplacedUIDs: map[string]bool{}}
 	var gone []ReplacementGrant
 	at := make(map[string]int, len(o.Machines)) // index in o.Machines, by UID
 	for i, m := range o.Machines {
 		at[m.UID] = i
 	}
 	for _, g := range o.Grants {
-		if i, exists := at[g.UID]; exists {
+		if i, exists := at[g.MachineUID]; exists {
 			r.reviewGrantOfExistingMachine(g, o.Machines[i])
 		} else {
 			gone = append(gone, g)
@@ -241,9 +242,9 @@ func reviewGrants(o Facts) grantReview {
 	for _, m := range o.Machines {
 		if m.Granted && !m.Preserved && !known[m.UID] {
 			g := newGrant(m, o.Now)
-			g.Reason = vocabulary.ReasonRequestedByPerson
-			r.grants = append(r.grants, g)
-			r.addStep("record machine %s: it was granted by a person", m.Name)
+			g.Reason = vocabulary.ReasonGrantedByPerson
+			r.remainingGrants = append(r.remainingGrants, g)
+			r.addStepSentence("record machine %s: it was granted by a person", m.Name)
 		}
 	}
 	return r
@@ -254,15 +255,15 @@ func reviewGrants(o Facts) grantReview {
 func (r *grantReview) reviewGrantOfExistingMachine(g ReplacementGrant, m Machine) {
 	switch marked := m.Deleting || m.Granted; {
 	case m.Preserved && !m.Deleting:
-		r.addStep("release the grant of machine %s: it is preserved", m.Name)
+		r.addStepSentence("release the grant of machine %s: it is preserved", m.Name)
 		return
 	case !marked && !m.Due && !m.Failed:
-		r.addStep("withdraw the grant of machine %s: it recovered", m.Name)
+		r.addStepSentence("withdraw the grant of machine %s: it recovered", m.Name)
 		return
 	case !marked:
-		r.unmarkedUIDs = append(r.unmarkedUIDs, g.UID)
+		r.unannotatedUIDs = append(r.unannotatedUIDs, g.MachineUID)
 	}
-	r.grants = append(r.grants, g)
+	r.remainingGrants = append(r.remainingGrants, g)
 }
 
 // reviewGrantsOfGoneMachines decides about the grants whose machine is gone. The grant of a machine that is gone waits
@@ -276,7 +277,7 @@ func (r *grantReview) reviewGrantsOfGoneMachines(gone []ReplacementGrant, o Fact
 	making := map[string][]time.Time{} // creation times by domain
 	for _, m := range o.Machines {
 		if !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Granted && !m.Preserved {
-			making[m.Domain] = append(making[m.Domain], m.Created)
+			making[m.Domain] = append(making[m.Domain], m.CreatedAt)
 		}
 	}
 	for _, created := range making {
@@ -291,10 +292,10 @@ func (r *grantReview) reviewGrantsOfGoneMachines(gone []ReplacementGrant, o Fact
 		case await[g.Domain] < o.MissingMachineCount:
 			await[g.Domain]++
 		default:
-			r.addStep("replacement of machine %s is complete", g.Name)
+			r.addStepSentence("replacement of machine %s is complete", g.MachineName)
 			continue
 		}
-		r.grants = append(r.grants, g)
-		r.awaitingUIDs[g.UID] = true
+		r.remainingGrants = append(r.remainingGrants, g)
+		r.unreplacedUIDs[g.MachineUID] = true
 	}
 }

@@ -25,7 +25,7 @@ func (d *randomSource) randomIntBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
+func (d *randomSource) randomBoolOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 func shuffledItems[T any](d *randomSource, items []T) []T {
 	items = slices.Clone(items)
@@ -36,20 +36,20 @@ func shuffledItems[T any](d *randomSource, items []T) []T {
 	return items
 }
 
-// simulatedPool is a simulated deployment that executes decisions, sometimes incompletely.
-type simulatedPool struct {
+// simulatedDeployment is a simulated deployment that executes decisions, sometimes incompletely.
+type simulatedDeployment struct {
 	randomSource
 	replace.Facts
-	wantedByZone  map[string]int // number of wanted machines by zone
-	createsSlowly bool           // sets create missing machines with a delay
-	createdCount  int
+	wantedCountByZone   map[string]int // number of wanted machines by zone
+	createsSlowly       bool           // sets create missing machines with a delay
+	createdMachineCount int
 }
 
-func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
-	p := &simulatedPool{randomSource: randomSource(seed), wantedByZone: map[string]int{}}
-	p.Nodes, p.Now = replace.NodeCounts{Joined: 500, Dead: 50}, epoch
+func newSimulatedDeployment(seed int, zones []string, each int) *simulatedDeployment {
+	p := &simulatedDeployment{randomSource: randomSource(seed), wantedCountByZone: map[string]int{}}
+	p.NodeCounts, p.Now = replace.NodeCounts{Joined: 500, Dead: 50}, epoch
 	for _, zone := range zones {
-		p.wantedByZone[zone] = each
+		p.wantedCountByZone[zone] = each
 		for i := range each {
 			m := overdueMachine(fmt.Sprintf("%s-%02d", zone, i), time.Duration(p.randomIntBelow(100))*time.Minute)
 			m.Domain = zone
@@ -60,13 +60,13 @@ func newSimulatedPool(seed int, zones []string, each int) *simulatedPool {
 }
 
 // writeDecision executes the writes of a decision. At random, some or all of the writes fail.
-func (p *simulatedPool) writeDecision(d replace.Decision) {
-	if p.hasChanceOneIn(10) {
+func (p *simulatedDeployment) writeDecision(d replace.Decision) {
+	if p.randomBoolOneIn(10) {
 		return
 	}
 	p.Grants = d.Grants
 	for i, m := range p.Machines {
-		if slices.Contains(d.UIDsToAnnotate, m.UID) && !p.hasChanceOneIn(5) {
+		if slices.Contains(d.UIDsToAnnotate, m.UID) && !p.randomBoolOneIn(5) {
 			p.Machines[i].Granted = true
 		}
 	}
@@ -74,52 +74,52 @@ func (p *simulatedPool) writeDecision(d replace.Decision) {
 
 // simulateStep simulates one step: granted machines fail, and sets delete and create machines. Some new machines
 // never join.
-func (p *simulatedPool) simulateStep() {
+func (p *simulatedDeployment) simulateStep() {
 	p.Now = p.Now.Add(time.Minute)
 	for i := range p.Machines {
 		m := &p.Machines[i]
 		switch {
-		case m.Failed && m.Granted && p.hasChanceOneIn(2):
+		case m.Failed && m.Granted && p.randomBoolOneIn(2):
 			m.Deleting = true
-		case m.Granted && p.hasChanceOneIn(2):
+		case m.Granted && p.randomBoolOneIn(2):
 			m.Failed = true
-		case m.Joined || m.Due || !p.hasChanceOneIn(3):
-		case p.hasChanceOneIn(4):
-			m.Failed, m.Due, m.DueSince, m.Reason = p.hasChanceOneIn(2), true, p.Now, "CreationTimeout"
+		case m.Joined || m.Due || !p.randomBoolOneIn(3):
+		case p.randomBoolOneIn(4):
+			m.Failed, m.Due, m.DueSince, m.Reason = p.randomBoolOneIn(2), true, p.Now, "CreationTimeout"
 		default:
 			m.Joined = true
 		}
 	}
 	p.createMissingMachines()
-	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.hasChanceOneIn(3) })
+	p.Machines = slices.DeleteFunc(p.Machines, func(m replace.Machine) bool { return m.Deleting && p.randomBoolOneIn(3) })
 	if p.createsSlowly {
 		p.MissingMachineCount = p.missingMachineCount()
 	}
 }
 
-func (p *simulatedPool) createMissingMachines() {
+func (p *simulatedDeployment) createMissingMachines() {
 	for _, zone := range []string{"", "a", "b", "c"} {
-		for n := p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.wantedByZone[zone]; n++ {
-			if p.createsSlowly && !p.hasChanceOneIn(4) {
+		for n := p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting }); n < p.wantedCountByZone[zone]; n++ {
+			if p.createsSlowly && !p.randomBoolOneIn(4) {
 				continue
 			}
-			p.createdCount++
-			m := newReplacement(fmt.Sprintf("new-%d", p.createdCount), p.Now)
+			p.createdMachineCount++
+			m := newReplacementMachine(fmt.Sprintf("new-%d", p.createdMachineCount), p.Now)
 			m.Domain = zone
 			p.Machines = append(p.Machines, m)
 		}
 	}
 }
 
-func (p *simulatedPool) missingMachineCount() int {
+func (p *simulatedDeployment) missingMachineCount() int {
 	missing := 0
-	for zone, wanted := range p.wantedByZone {
+	for zone, wanted := range p.wantedCountByZone {
 		missing += wanted - p.countMachines(zone, func(m replace.Machine) bool { return !m.Deleting })
 	}
 	return missing
 }
 
-func (p *simulatedPool) countMachines(zone string, is func(replace.Machine) bool) int {
+func (p *simulatedDeployment) countMachines(zone string, is func(replace.Machine) bool) int {
 	n := 0
 	for _, m := range p.Machines {
 		if m.Domain == zone && is(m) {
@@ -129,7 +129,7 @@ func (p *simulatedPool) countMachines(zone string, is func(replace.Machine) bool
 	return n
 }
 
-func (p *simulatedPool) isHealed() bool {
+func (p *simulatedDeployment) hasOnlyHealthyMachines() bool {
 	return len(p.Grants) == 0 && p.missingMachineCount() == 0 &&
 		!slices.ContainsFunc(p.Machines, func(m replace.Machine) bool { return m.Due || !m.Joined || m.Deleting })
 }
@@ -163,11 +163,11 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			for seed := range decidetest.RandomRunCount(10) {
-				p := newSimulatedPool(seed, row.zones, row.each)
+				p := newSimulatedDeployment(seed, row.zones, row.each)
 				p.Budget, p.createsSlowly = row.budget, row.lazy
 				require.Len(t, replace.Decide(p.Facts).UIDsToAnnotate, row.first)
 				replaced := map[string]bool{}
-				for step := 0; !p.isHealed(); step++ {
+				for step := 0; !p.hasOnlyHealthyMachines(); step++ {
 					require.Less(t, step, 5000, "does not end")
 					d := replace.Decide(p.Facts)
 					p.Machines, p.Grants = shuffledItems(&p.randomSource, p.Machines), shuffledItems(&p.randomSource, p.Grants)
@@ -176,7 +176,7 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 						most := budgetOfZone(row.budget, row.each)
 						inZone := 0
 						for _, g := range d.Grants {
-							replaced[g.UID] = true
+							replaced[g.MachineUID] = true
 							if g.Domain == zone {
 								inZone++
 							}
@@ -205,41 +205,44 @@ func TestFiftyOverdueMachinesAreReplacedWithinTheBudget(t *testing.T) {
 // are gone.
 func randomFacts(d *randomSource) replace.Facts {
 	o := replace.Facts{
-		Budget: rollout.IntOrPercent{Value: d.randomIntBelow(5)},
-		Nodes:  replace.NodeCounts{Joined: 40, Dead: d.randomIntBelow(25)},
-		Now:    epoch,
+		Budget:     rollout.IntOrPercent{Value: d.randomIntBelow(5)},
+		NodeCounts: replace.NodeCounts{Joined: 40, Dead: d.randomIntBelow(25)},
+		Now:        epoch,
 	}
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		o.Budget = rollout.IntOrPercent{Value: d.randomIntBelow(120), IsPercent: true}
 	}
 	for range d.randomIntBelow(25) {
-		o.Nodes.RecoveryTimes = append(o.Nodes.RecoveryTimes, epoch.Add(-time.Duration(d.randomIntBelow(120))*time.Second))
+		o.NodeCounts.RecoveryTimes = append(
+			o.NodeCounts.RecoveryTimes,
+			epoch.Add(-time.Duration(d.randomIntBelow(120))*time.Second),
+		)
 	}
 	for i := range d.randomIntBelow(40) {
 		m := replace.Machine{
 			Name:     fmt.Sprintf("m-%d", i),
 			UID:      fmt.Sprintf("uid-%d", i),
 			Domain:   []string{"", "a", "b"}[d.randomIntBelow(3)],
-			Due:      d.hasChanceOneIn(2),
+			Due:      d.randomBoolOneIn(2),
 			DueSince: epoch.Add(-time.Duration(d.randomIntBelow(4)) * time.Minute),
-			Granted: d.hasChanceOneIn(
+			Granted: d.randomBoolOneIn(
 				6,
 			),
-			Preserved: d.hasChanceOneIn(8),
-			Deleting:  d.hasChanceOneIn(5),
-			Joined:    d.hasChanceOneIn(2),
-			Failed:    d.hasChanceOneIn(5),
-			Created:   epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+			Preserved: d.randomBoolOneIn(8),
+			Deleting:  d.randomBoolOneIn(5),
+			Joined:    d.randomBoolOneIn(2),
+			Failed:    d.randomBoolOneIn(5),
+			CreatedAt: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 		}
 		o.Machines = append(o.Machines, m)
-		if d.hasChanceOneIn(6) {
+		if d.randomBoolOneIn(6) {
 			o.Grants = append(
 				o.Grants,
 				replace.ReplacementGrant{
-					UID:       m.UID,
-					Name:      m.Name,
-					Domain:    m.Domain,
-					GrantedAt: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+					MachineUID:  m.UID,
+					MachineName: m.Name,
+					Domain:      m.Domain,
+					GrantedAt:   epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 				},
 			)
 		}
@@ -249,10 +252,10 @@ func randomFacts(d *randomSource) replace.Facts {
 		o.Grants = append(
 			o.Grants,
 			replace.ReplacementGrant{
-				UID:       name,
-				Name:      name,
-				Domain:    []string{"", "a", "b"}[d.randomIntBelow(3)],
-				GrantedAt: epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
+				MachineUID:  name,
+				MachineName: name,
+				Domain:      []string{"", "a", "b"}[d.randomIntBelow(3)],
+				GrantedAt:   epoch.Add(-time.Duration(d.randomIntBelow(20)) * time.Minute),
 			},
 		)
 	}
@@ -265,7 +268,7 @@ func randomFacts(d *randomSource) replace.Facts {
 func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	gone, first := 0, time.Time{}
 	for _, g := range o.Grants {
-		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.UID })
+		exists := slices.ContainsFunc(o.Machines, func(m replace.Machine) bool { return m.UID == g.MachineUID })
 		if g.Domain == zone && !exists {
 			gone++
 			if first.IsZero() || g.GrantedAt.Before(first) {
@@ -275,7 +278,7 @@ func maxGrantsOfGoneMachines(o replace.Facts, zone string) int {
 	}
 	made := 0
 	for _, m := range o.Machines {
-		if m.Domain == zone && !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.Created.Before(first) {
+		if m.Domain == zone && !m.Joined && !m.Failed && !m.Deleting && !m.Due && !m.CreatedAt.Before(first) {
 			made++
 		}
 	}
@@ -293,22 +296,22 @@ func TestInvariantsOfDecide(t *testing.T) {
 			machines[m.UID] = m
 		}
 		for _, g := range o.Grants {
-			before[g.UID] = true
+			before[g.MachineUID] = true
 		}
 		all, fresh, gone := map[string]int{}, map[string]int{}, map[string]int{}
 		for _, g := range d.Grants {
 			all[g.Domain]++
-			m, exists := machines[g.UID]
+			m, exists := machines[g.MachineUID]
 			if !exists {
 				gone[g.Domain]++
 			}
-			if !before[g.UID] && !m.Granted {
+			if !before[g.MachineUID] && !m.Granted {
 				fresh[g.Domain]++
 				grantedInAll++
 				require.True(t, m.Due && !m.Preserved && !m.Deleting, "seed %d grants %+v", seed, m)
 			}
 		}
-		open, _, _ := replace.BreakerState(o.Nodes, o.Now)
+		open, _, _ := replace.BreakerState(o.NodeCounts, o.Now)
 		if open {
 			require.Empty(t, d.UIDsToAnnotate, "seed %d", seed)
 			require.Empty(t, fresh, "seed %d", seed)
@@ -337,13 +340,13 @@ func TestInvariantsOfDecide(t *testing.T) {
 		if !open {
 			require.Equal(t, waiting > 0, d.HoldReason != "", "seed %d", seed)
 		}
-		checkSettledDecision(t, seed, o, d)
+		checkDecisionIsStable(t, seed, o, d)
 	}
 	assert.Positive(t, grantedInAll)
 }
 
-// checkSettledDecision checks that Decide changes nothing after a decision was written.
-func checkSettledDecision(t *testing.T, seed int, o replace.Facts, d replace.Decision) {
+// checkDecisionIsStable checks that Decide changes nothing after a decision was written.
+func checkDecisionIsStable(t *testing.T, seed int, o replace.Facts, d replace.Decision) {
 	t.Helper()
 	o.Machines, o.Grants = slices.Clone(o.Machines), d.Grants
 	for i, m := range o.Machines {

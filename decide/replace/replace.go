@@ -15,9 +15,9 @@ import (
 	"millwright/decide/rollout"
 )
 
-// MaxBatch is the largest number of machines that one decision grants and annotates. Source of MaxBatch: 50 new
+// MaxBatchSize is the largest number of machines that one decision grants and annotates. Source of MaxBatchSize: 50 new
 // grants with long names and all sentences stay below 16 KiB, the limit of a decision in a history.
-const MaxBatch = 50
+const MaxBatchSize = 50
 
 // Machine is one machine of any set of the deployment.
 type Machine struct {
@@ -33,23 +33,23 @@ type Machine struct {
 	Failed    bool // the machine is in phase Failed
 	// a person deletes the machine's Node, so the machine is replaced regardless of the budget and the breaker
 	BypassesBudget bool
-	Created        time.Time
+	CreatedAt      time.Time
 }
 
 // ReplacementGrant is one use of the replacement budget, as recorded in the deployment's status.
 type ReplacementGrant struct {
-	UID       string // UID of the machine to replace
-	Name      string
-	Domain    string // domain of the machine at the time of the grant
-	Reason    string
-	GrantedAt time.Time // time of the grant in whole seconds, like all times of a status
+	MachineUID  string // UID of the machine to replace
+	MachineName string
+	Domain      string // domain of the machine at the time of the grant
+	Reason      string
+	GrantedAt   time.Time // time of the grant in whole seconds, like all times of a status
 }
 
 // NodeCounts holds the numbers of nodes in the whole target cluster, not of one deployment.
 type NodeCounts struct {
-	// UnknownReason is why the states of the nodes are not known, as a sentence without a period; empty: the states are
+	// UnknownStatesReason is why the states of the nodes are not known, as a sentence without a period; empty: the states are
 	// known.
-	UnknownReason string
+	UnknownStatesReason string
 
 	Joined int // number of machines that have joined
 	Dead   int // number of joined machines whose node is missing, unhealthy or being deleted
@@ -68,8 +68,8 @@ type Node struct {
 	RecoveredAt             time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
-// WithCheckedNodes adds the nodes of Unjudged to Dead and Recovered.
-func (n NodeCounts) WithCheckedNodes() NodeCounts {
+// WithUncheckedNodesCounted adds the nodes of Unjudged to Dead and Recovered.
+func (n NodeCounts) WithUncheckedNodesCounted() NodeCounts {
 	n.RecoveryTimes = slices.Clone(n.RecoveryTimes)
 	for _, node := range n.UncheckedNodes {
 		if healthy, _ := health.DecideNodeHealth(node.Conditions, node.UnhealthyConditionTypes); !healthy || node.Deleting {
@@ -91,9 +91,9 @@ type Facts struct {
 	MissingMachineCount int
 	// largest number of replacements in progress in one failure domain; a percentage is of the domain's machines that
 	// are not being deleted, rounded up
-	Budget rollout.IntOrPercent
-	Nodes  NodeCounts
-	Now    time.Time // present time, which is the time of new grants
+	Budget     rollout.IntOrPercent
+	NodeCounts NodeCounts
+	Now        time.Time // present time, which is the time of new grants
 }
 
 // Decision says which grants to record, and then which machines to annotate. A grant is recorded before its annotation
@@ -105,10 +105,10 @@ type Decision struct {
 	UIDsToAnnotate []string
 	GrantsChanged  bool   // Grants differs from the recorded grants
 	HoldReason     string // why due machines wait; empty: no due machine waits
-	// HoldUntil is when to call Decide again, because due machines may stop waiting then; zero if this time is unknown.
-	// HoldUntil is only set with Hold.
-	HoldUntil time.Time
-	Why       string // one sentence about the granted, ended and held replacements
+	// RecheckTime is when to call Decide again, because due machines may stop waiting then; zero if this time is unknown.
+	// RecheckTime is only set with Hold.
+	RecheckTime time.Time
+	Why         string // one sentence about the granted, ended and held replacements
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
@@ -123,24 +123,24 @@ func Decide(o Facts) Decision {
 		compareGrantsByAge,
 	)
 	r := reviewGrants(o)
-	granted := machineUIDs(r.grants)
+	granted := machineUIDs(r.remainingGrants)
 	waiting := list.Filter(
 		o.Machines,
 		func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] },
 	)
-	d := Decision{Grants: r.grants}
-	steps := append(d.grantMachinesWithoutBudget(o, &r, waiting), r.steps...)
+	d := Decision{Grants: r.remainingGrants}
+	steps := append(d.grantReplacementsRegardlessOfBudget(o, &r, waiting), r.stepSentences...)
 	granted = machineUIDs(d.Grants)
 	waiting = list.Filter(waiting, func(m Machine) bool { return !granted[m.UID] })
-	if open, why, until := BreakerState(o.Nodes, o.Now); open {
-		if held := len(waiting) + len(r.unmarkedUIDs); held > 0 {
-			d.HoldReason, d.HoldUntil = dueSentence(held)+"; "+why, until
+	if open, why, until := BreakerState(o.NodeCounts, o.Now); open {
+		if held := len(waiting) + len(r.unannotatedUIDs); held > 0 {
+			d.HoldReason, d.RecheckTime = dueMachinesSentence(held)+"; "+why, until
 		}
 	} else {
 		d.UIDsToAnnotate = append(
 			d.UIDsToAnnotate,
-			r.unmarkedUIDs[:min(len(r.unmarkedUIDs), MaxBatch-len(d.UIDsToAnnotate))]...)
-		steps = append(d.grantWaitingMachines(o, r, waiting), steps...)
+			r.unannotatedUIDs[:min(len(r.unannotatedUIDs), MaxBatchSize-len(d.UIDsToAnnotate))]...)
+		steps = append(d.grantReplacementsWithinBudget(o, r, waiting), steps...)
 	}
 	slices.SortFunc(d.Grants, compareGrantsByAge)
 	d.GrantsChanged = !slices.Equal(d.Grants, o.Grants) // all remaining grants are unchanged copies of the recorded grants
@@ -154,7 +154,7 @@ func Decide(o Facts) Decision {
 
 // replacementsSentence returns a sentence about the machines that are being replaced.
 func replacementsSentence(grants []ReplacementGrant) string {
-	names := list.Map(grants, func(g ReplacementGrant) string { return g.Name })
+	names := list.Map(grants, func(g ReplacementGrant) string { return g.MachineName })
 	return cmp.Or(
 		phrase.TextIf(
 			len(names) > 0,
@@ -172,20 +172,24 @@ func compareByDueTime(a, b *Machine) int {
 }
 
 func compareGrantsByAge(a, b ReplacementGrant) int {
-	return cmp.Or(a.GrantedAt.Compare(b.GrantedAt), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	return cmp.Or(
+		a.GrantedAt.Compare(b.GrantedAt),
+		cmp.Compare(a.MachineName, b.MachineName),
+		cmp.Compare(a.MachineUID, b.MachineUID),
+	)
 }
 
 // machineUIDs returns the UIDs of the machines of grants.
 func machineUIDs(grants []ReplacementGrant) map[string]bool {
-	return list.KeySet(grants, func(g ReplacementGrant) string { return g.UID })
+	return list.KeySet(grants, func(g ReplacementGrant) string { return g.MachineUID })
 }
 
 func newGrant(m Machine, now time.Time) ReplacementGrant {
 	return ReplacementGrant{
-		UID:       m.UID,
-		Name:      m.Name,
-		Domain:    m.Domain,
-		Reason:    m.Reason,
-		GrantedAt: now.Truncate(time.Second),
+		MachineUID:  m.UID,
+		MachineName: m.Name,
+		Domain:      m.Domain,
+		Reason:      m.Reason,
+		GrantedAt:   now.Truncate(time.Second),
 	}
 }

@@ -17,12 +17,18 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// healthyNodes is a cluster in which almost all nodes are healthy: the breaker is closed.
-var healthyNodes = replace.NodeCounts{Joined: 500, Dead: 1}
+// healthyNodeCounts is a cluster in which almost all nodes are healthy: the breaker is closed.
+var healthyNodeCounts = replace.NodeCounts{Joined: 500, Dead: 1}
 
 // healthyMachine returns a healthy machine of zone a.
 func healthyMachine(name string) replace.Machine {
-	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Joined: true, Created: epoch.Add(-24 * time.Hour)}
+	return replace.Machine{
+		Name:      name,
+		UID:       "uid-" + name,
+		Domain:    "a",
+		Joined:    true,
+		CreatedAt: epoch.Add(-24 * time.Hour),
+	}
 }
 
 // overdueMachine returns a machine of zone a that has been due for the duration ago at the time epoch.
@@ -42,33 +48,38 @@ func grantedMachine(m replace.Machine) replace.Machine {
 	return changedMachine(m, func(m *replace.Machine) { m.Granted = true })
 }
 
-// newReplacement returns a machine of zone a that was created at this time and has not joined.
-func newReplacement(name string, created time.Time) replace.Machine {
-	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", Created: created}
+// newReplacementMachine returns a machine of zone a that was created at this time and has not joined.
+func newReplacementMachine(name string, created time.Time) replace.Machine {
+	return replace.Machine{Name: name, UID: "uid-" + name, Domain: "a", CreatedAt: created}
 }
 
 // grantOfMachine returns a grant for a machine of zone a. The grant is older than epoch by the duration ago.
 func grantOfMachine(name string, ago time.Duration) replace.ReplacementGrant {
 	return replace.ReplacementGrant{
-		UID:       "uid-" + name,
-		Name:      name,
-		Domain:    "a",
-		Reason:    "HealthTimeout",
-		GrantedAt: epoch.Add(-ago),
+		MachineUID:  "uid-" + name,
+		MachineName: name,
+		Domain:      "a",
+		Reason:      "HealthTimeout",
+		GrantedAt:   epoch.Add(-ago),
 	}
 }
 
-func grantNames(grants []replace.ReplacementGrant) []string {
+func grantedMachineNames(grants []replace.ReplacementGrant) []string {
 	var result []string
 	for _, g := range grants {
-		result = append(result, g.Name)
+		result = append(result, g.MachineName)
 	}
 	return result
 }
 
 // deploymentWithBudgetOne returns a deployment with a budget of one machine in a healthy cluster.
 func deploymentWithBudgetOne(machines ...replace.Machine) replace.Facts {
-	return replace.Facts{Machines: machines, Budget: rollout.IntOrPercent{Value: 1}, Nodes: healthyNodes, Now: epoch}
+	return replace.Facts{
+		Machines:   machines,
+		Budget:     rollout.IntOrPercent{Value: 1},
+		NodeCounts: healthyNodeCounts,
+		Now:        epoch,
+	}
 }
 
 func TestDeploymentsDoNotBlockEachOther(t *testing.T) {
@@ -87,7 +98,7 @@ func TestTheMachineThatIsDueLongerIsReplacedFirst(t *testing.T) {
 		deploymentWithBudgetOne(overdueMachine("a-young", time.Minute), overdueMachine("b-old", time.Hour)),
 	)
 	assert.Equal(t, []string{"uid-b-old"}, d.UIDsToAnnotate)
-	assert.Equal(t, []string{"b-old"}, grantNames(d.Grants))
+	assert.Equal(t, []string{"b-old"}, grantedMachineNames(d.Grants))
 	assert.Equal(t, "1 machine is due; the replacement budget of zone a (1) is used by machine b-old", d.HoldReason)
 	assert.Equal(t, "grant replacement of machine b-old: HealthTimeout (1 of 1 in zone a); hold: "+d.HoldReason, d.Why)
 }
@@ -101,7 +112,7 @@ func TestOtherUnhealthyMachinesDoNotBlockReplacements(t *testing.T) {
 	}{
 		{"Failed", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Failed = true })},
 		{"Terminating", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Deleting = true })},
-		{"without phase, Pending or CrashLoopBackOff", newReplacement("other", epoch)},
+		{"without phase, Pending or CrashLoopBackOff", newReplacementMachine("other", epoch)},
 		{"preserved", changedMachine(healthyMachine("other"), func(m *replace.Machine) { m.Failed, m.Preserved, m.Granted = true, true, true })},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -114,7 +125,7 @@ func TestOtherUnhealthyMachinesDoNotBlockReplacements(t *testing.T) {
 	}
 }
 
-func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
+func TestWhichEventsEndAGrant(t *testing.T) {
 	const day = 24 * time.Hour
 	x := overdueMachine("x", 2*day)
 	failed := grantedMachine(changedMachine(x, func(m *replace.Machine) { m.Failed = true }))
@@ -129,17 +140,17 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 	}{
 		{"the machine was marked a day ago", []replace.Machine{grantedMachine(x)}, 0, true, "used by machine x"},
 		{"it has failed", []replace.Machine{failed}, 0, true, "used by machine x"},
-		{"it is being deleted", []replace.Machine{deleting, newReplacement("s", epoch)}, 0, true, "used by machine x"},
+		{"it is being deleted", []replace.Machine{deleting, newReplacementMachine("s", epoch)}, 0, true, "used by machine x"},
 		{"it is being deleted, unmarked", []replace.Machine{changedMachine(x, func(m *replace.Machine) { m.Deleting = true })}, 0, true, "used by machine x"},
-		{"it is gone, its substitute is being made", []replace.Machine{newReplacement("s", epoch.Add(-day))}, 0, true, "used by the substitute of machine x"},
+		{"it is gone, its substitute is being made", []replace.Machine{newReplacementMachine("s", epoch.Add(-day))}, 0, true, "used by the substitute of machine x"},
 		{"it is gone, its substitute is still missing", nil, 1, true, "used by the substitute of machine x"},
-		{"the substitute has joined", []replace.Machine{changedMachine(healthyMachine("s"), func(m *replace.Machine) { m.Created = epoch })}, 0, false, "replacement of machine x is complete"},
+		{"the substitute has joined", []replace.Machine{changedMachine(healthyMachine("s"), func(m *replace.Machine) { m.CreatedAt = epoch })}, 0, false, "replacement of machine x is complete"},
 		{"there is no substitute: the deployment shrank", nil, 0, false, "replacement of machine x is complete"},
-		{"a machine that was being made before", []replace.Machine{newReplacement("s", epoch.Add(-day-time.Minute))}, 0, false, "is complete"},
-		{"a machine that is being made in another zone", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Domain = "b" })}, 0, false, "is complete"},
-		{"the substitute failed", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Failed = true })}, 0, false, "is complete"},
-		{"the substitute is preserved", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Preserved = true })}, 0, false, "is complete"},
-		{"the substitute is being deleted", []replace.Machine{changedMachine(newReplacement("s", epoch), func(m *replace.Machine) { m.Deleting = true })}, 0, false, "is complete"},
+		{"a machine that was being made before", []replace.Machine{newReplacementMachine("s", epoch.Add(-day-time.Minute))}, 0, false, "is complete"},
+		{"a machine that is being made in another zone", []replace.Machine{changedMachine(newReplacementMachine("s", epoch), func(m *replace.Machine) { m.Domain = "b" })}, 0, false, "is complete"},
+		{"the substitute failed", []replace.Machine{changedMachine(newReplacementMachine("s", epoch), func(m *replace.Machine) { m.Failed = true })}, 0, false, "is complete"},
+		{"the substitute is preserved", []replace.Machine{changedMachine(newReplacementMachine("s", epoch), func(m *replace.Machine) { m.Preserved = true })}, 0, false, "is complete"},
+		{"the substitute is being deleted", []replace.Machine{changedMachine(newReplacementMachine("s", epoch), func(m *replace.Machine) { m.Deleting = true })}, 0, false, "is complete"},
 		{"it recovered before it was marked", []replace.Machine{healthyMachine("x")}, 0, false, "withdraw the grant of machine x: it recovered"},
 		{"it recovered when it was marked", []replace.Machine{grantedMachine(healthyMachine("x"))}, 0, true, "used by machine x"},
 		{"it is preserved", []replace.Machine{changedMachine(failed, func(m *replace.Machine) { m.Preserved = true })}, 0, false, "release the grant of machine x: it is preserved"},
@@ -152,7 +163,7 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 			if row.open {
 				want, mark = []string{"x"}, nil
 			}
-			assert.Equal(t, want, grantNames(d.Grants))
+			assert.Equal(t, want, grantedMachineNames(d.Grants))
 			assert.Equal(t, mark, d.UIDsToAnnotate)
 			assert.Equal(t, !row.open, d.GrantsChanged)
 			assert.Equal(t, row.open, d.HoldReason != "")
@@ -163,25 +174,25 @@ func TestAGrantEndsByFactsAndNeverByTime(t *testing.T) {
 
 // The only new machine was created after the older grant, and before the newer grant. The new machine therefore counts
 // as the replacement for the older grant. Each later decision keeps the same grants.
-func TestGrantsOfGoneMachinesKeepTheirReplacements(t *testing.T) {
-	o := deploymentWithBudgetOne(newReplacement("s", epoch.Add(-5*time.Minute)))
+func TestANewMachineReplacesTheMachineOfTheOlderGrant(t *testing.T) {
+	o := deploymentWithBudgetOne(newReplacementMachine("s", epoch.Add(-5*time.Minute)))
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("new", time.Minute), grantOfMachine("old", time.Hour)}
 	d := replace.Decide(o)
-	assert.Equal(t, []string{"old"}, grantNames(d.Grants))
+	assert.Equal(t, []string{"old"}, grantedMachineNames(d.Grants))
 	o.Grants = d.Grants
 	assert.False(t, replace.Decide(o).GrantsChanged)
 
-	o.Machines = []replace.Machine{newReplacement("s", epoch)}
+	o.Machines = []replace.Machine{newReplacementMachine("s", epoch)}
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("old", time.Hour), grantOfMachine("new", time.Minute)}
-	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "either may have it: the newer one")
+	assert.Equal(t, []string{"new"}, grantedMachineNames(replace.Decide(o).Grants), "either may have it: the newer one")
 
 	o.Machines, o.MissingMachineCount = nil, 1
-	assert.Equal(t, []string{"new"}, grantNames(replace.Decide(o).Grants), "one machine is missing, not two")
+	assert.Equal(t, []string{"new"}, grantedMachineNames(replace.Decide(o).Grants), "one machine is missing, not two")
 	o.Grants[0].Domain = "b"
-	assert.Equal(t, []string{"old", "new"}, grantNames(replace.Decide(o).Grants), "in which zone is not known")
+	assert.Equal(t, []string{"old", "new"}, grantedMachineNames(replace.Decide(o).Grants), "in which zone is not known")
 }
 
-func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
+func TestGrantedMachinesAreAnnotated(t *testing.T) {
 	x, y := overdueMachine("x", time.Hour), overdueMachine("y", time.Minute)
 	t.Run("a mark that was not written is written again", func(t *testing.T) {
 		o := deploymentWithBudgetOne(x, y)
@@ -200,7 +211,9 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 		d := replace.Decide(deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), y))
 		assert.Equal(
 			t,
-			[]replace.ReplacementGrant{{UID: "uid-p", Name: "p", Domain: "a", Reason: "RequestedByPerson", GrantedAt: epoch}},
+			[]replace.ReplacementGrant{
+				{MachineUID: "uid-p", MachineName: "p", Domain: "a", Reason: "RequestedByPerson", GrantedAt: epoch},
+			},
 			d.Grants,
 		)
 		assert.Empty(t, d.UIDsToAnnotate)
@@ -215,13 +228,13 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 		d := replace.Decide(
 			deploymentWithBudgetOne(grantedMachine(healthyMachine("p")), grantedMachine(healthyMachine("q")), y),
 		)
-		assert.Equal(t, []string{"p", "q"}, grantNames(d.Grants))
+		assert.Equal(t, []string{"p", "q"}, grantedMachineNames(d.Grants))
 		assert.Empty(t, d.UIDsToAnnotate)
 	})
 	t.Run("a person marks a substitute: one grant for both", func(t *testing.T) {
-		o := deploymentWithBudgetOne(grantedMachine(newReplacement("s", epoch)))
+		o := deploymentWithBudgetOne(grantedMachine(newReplacementMachine("s", epoch)))
 		o.Grants = []replace.ReplacementGrant{grantOfMachine("x", time.Minute)}
-		assert.Equal(t, []string{"s"}, grantNames(replace.Decide(o).Grants))
+		assert.Equal(t, []string{"s"}, grantedMachineNames(replace.Decide(o).Grants))
 	})
 	t.Run("due, but not to be replaced", func(t *testing.T) {
 		preserved := changedMachine(x, func(m *replace.Machine) { m.Preserved = true })
@@ -231,7 +244,7 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 	})
 	t.Run("a failed join", func(t *testing.T) {
 		failed := changedMachine(
-			newReplacement("x", epoch),
+			newReplacementMachine("x", epoch),
 			func(m *replace.Machine) { m.Failed, m.Due, m.Reason = true, true, "CreationTimeout" },
 		)
 		assert.Equal(
@@ -245,7 +258,7 @@ func TestGrantedMachinesAreMarkedForAnnotation(t *testing.T) {
 		o.Now = epoch.Add(700 * time.Millisecond)
 		d := replace.Decide(o)
 		assert.Equal(t, epoch, d.Grants[0].GrantedAt)
-		o.Machines = []replace.Machine{newReplacement("s", epoch)} // created at 12:00:00.7, stored in whole seconds
+		o.Machines = []replace.Machine{newReplacementMachine("s", epoch)} // created at 12:00:00.7, stored in whole seconds
 		o.Grants = d.Grants
 		assert.False(t, replace.Decide(o).GrantsChanged)
 	})
@@ -291,7 +304,7 @@ func TestReplacementBudget(t *testing.T) {
 			changedMachine(overdueMachine("b1", time.Hour), inB), changedMachine(overdueMachine("b2", time.Minute), inB),
 			changedMachine(overdueMachine("c1", time.Hour), nowhere), changedMachine(overdueMachine("c2", time.Minute), nowhere),
 		))
-		assert.Equal(t, []string{"a1", "b1", "c1"}, grantNames(d.Grants))
+		assert.Equal(t, []string{"a1", "b1", "c1"}, grantedMachineNames(d.Grants))
 		assert.Equal(t, "1 machine is due; the replacement budget (1) is used by machine c1; "+
 			"1 machine is due; the replacement budget of zone a (1) is used by machine a1; "+
 			"1 machine is due; the replacement budget of zone b (1) is used by machine b1", d.HoldReason)
@@ -324,8 +337,8 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 	o := deploymentWithBudgetOne(machines...)
 	o.Budget = rollout.IntOrPercent{Value: 100, IsPercent: true}
 	d := replace.Decide(o)
-	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatch)
-	assert.Len(t, d.Grants, replace.MaxBatch)
+	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatchSize)
+	assert.Len(t, d.Grants, replace.MaxBatchSize)
 	assert.Contains(
 		t,
 		d.HoldReason,
@@ -344,7 +357,7 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 		o.Grants = append(o.Grants, grantOfMachine(fmt.Sprintf("m-%d", i), time.Minute))
 	}
 	d = replace.Decide(o)
-	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatch, "marks of earlier grants count too")
+	assert.Len(t, d.UIDsToAnnotate, replace.MaxBatchSize, "marks of earlier grants count too")
 	assert.Len(t, d.Grants, 60)
 
 	o.Budget = rollout.IntOrPercent{Value: 5}
@@ -361,7 +374,7 @@ func TestADecisionHasABoundedSize(t *testing.T) {
 }
 
 // A status has an entry for each grant, and etcd limits the size of an object.
-func TestTheGrantsOfADeploymentAreBounded(t *testing.T) {
+func TestGrantCountOfADeploymentIsBounded(t *testing.T) {
 	o := deploymentWithBudgetOne(
 		overdueMachine("x", time.Minute),
 		overdueMachine("y", time.Minute),
@@ -402,7 +415,7 @@ func TestDecideDoesNotChangeItsInput(t *testing.T) {
 	o := deploymentWithBudgetOne(
 		overdueMachine("b", time.Minute),
 		overdueMachine("a", time.Hour),
-		newReplacement("s", epoch),
+		newReplacementMachine("s", epoch),
 	)
 	o.Grants = []replace.ReplacementGrant{grantOfMachine("y", time.Minute), grantOfMachine("x", time.Hour)}
 	machines, grants := slices.Clone(o.Machines), slices.Clone(o.Grants)

@@ -22,14 +22,14 @@ type DeploymentFacts struct {
 	Paused           bool
 	HoldReason       string  // actor and reason of the hold of the current revision; empty: no hold
 	Rolling          bool    // the deployment has machines of other templates
-	OnDelete         bool    // the deployment's strategy is OnDelete
+	IsOnDelete       bool    // the deployment's strategy is IsOnDelete
 	Revision         int64   // revision of the current set, or of the set to create; 0: no set exists yet
 	EarlierRevisions []int64 // revisions of earlier templates to which the deployment can return
 	// the missing object that prevents a rollback to a revision, by revision
-	MissingObjects map[int64]string
-	RollbackTo     *int64 // requested rollback that is not complete yet; 0: to the previous revision; nil: no request
+	MissingObjectByRevision map[int64]string
+	RollbackTo              *int64 // requested rollback that is not complete yet; 0: to the previous revision; nil: no request
 
-	RolloutSteps
+	RolloutStepFacts
 	PinFacts
 	RestartedAt string // time of the last start command; empty: none
 	// IsClusterAPI means that the object is a MachineDeployment of Cluster API, which does not keep its restart time in
@@ -37,12 +37,12 @@ type DeploymentFacts struct {
 	IsClusterAPI bool
 }
 
-// RolloutSteps are the facts about the steps of a rollout.
-type RolloutSteps struct {
+// RolloutStepFacts are the facts about the steps of a rollout.
+type RolloutStepFacts struct {
 	StepCount            int // number of steps of the current rollout; 0: none
 	NextRolloutStepCount int // number of steps of a rollout that begins now; 0: none
 	WaitingStep          int // step at which the current rollout waits, counted from 1; 0: none
-	ApprovedSteps        int // number of approved steps of this revision, counted from the first step
+	ApprovedStepCount    int // number of approved steps of this revision, counted from the first step
 }
 
 // PinFacts are the facts about the pin of a revision.
@@ -60,7 +60,7 @@ func (f DeploymentFacts) kindAndUID() (Kind, string) { return KindMachineDeploym
 func (f DeploymentFacts) decideOrder(o CommandOrder) Decision {
 	record := cmp.Or(o.RequestedAt, f.Now).UTC().Format(time.RFC3339Nano) + " " + o.Summary()
 	if !o.RequestedAt.IsZero() && f.LastRecord == record {
-		return unchangedDecision("deployment %s got this request before: nothing was written", f.Name)
+		return repeatedDecision("deployment %s got this request before: nothing was written", f.Name)
 	}
 	d := decisionUnlessRefused(
 		phrase.TextIf(f.Deleting, "deployment %s is being deleted: %s would change nothing", f.Name, o.Command),
@@ -75,7 +75,7 @@ func (f DeploymentFacts) decideOrder(o CommandOrder) Decision {
 func (f DeploymentFacts) decideCommand(o CommandOrder) Decision {
 	switch {
 	case o.Command == Pause && f.Paused:
-		return unchangedDecision("deployment %s is paused already", f.Name)
+		return repeatedDecision("deployment %s is paused already", f.Name)
 	case o.Command == Pause:
 		return Decision{
 			Paused:          new(true),
@@ -129,11 +129,11 @@ func (f DeploymentFacts) decideResume() (d Decision) {
 // decideStart replaces all machines: it changes only the restart time, in the template or in spec.rollout.after.
 func (f DeploymentFacts) decideStart(o CommandOrder) Decision {
 	at := cmp.Or(o.RequestedAt, f.Now).UTC().Format(time.RFC3339)
-	if f.HoldReason == "" && f.busyReason() == "" && f.RestartedAt == at {
-		return unchangedDecision("%s of deployment %s says %s already", f.startFieldName(), f.Name, at)
+	if f.HoldReason == "" && f.rolloutBlocker() == "" && f.RestartedAt == at {
+		return repeatedDecision("%s of deployment %s says %s already", f.startFieldName(), f.Name, at)
 	}
 	return decisionUnlessRefused(cmp.Or(
-		f.busyReason(),
+		f.rolloutBlocker(),
 		phrase.TextIf(
 			f.HoldReason != "",
 			"%s is held (%s), and nothing is rolled out: resume or undo it first",
@@ -148,7 +148,7 @@ func (f DeploymentFacts) decideStart(o CommandOrder) Decision {
 			at,
 			f.startFieldName(),
 			f.Name,
-			phrase.TextIf(f.OnDelete, ", each when somebody deletes the old one"),
+			phrase.TextIf(f.IsOnDelete, ", each when somebody deletes the old one"),
 		) +
 			phrase.TextIf(
 				f.IsClusterAPI && f.RestartedAt > at,
@@ -163,9 +163,9 @@ func (f DeploymentFacts) startFieldName() string {
 	return cmp.Or(phrase.TextIf(f.IsClusterAPI, "spec.rollout.after"), "the template")
 }
 
-// busyReason returns why a change of the template would not be rolled out now. If busyReason is empty, the change would
+// rolloutBlocker returns why a change of the template would not be rolled out now. If rolloutBlocker is empty, the change would
 // be rolled out.
-func (f DeploymentFacts) busyReason() string {
+func (f DeploymentFacts) rolloutBlocker() string {
 	return cmp.Or(
 		phrase.TextIf(
 			f.Paused,
@@ -195,23 +195,27 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	if to == 0 && slices.Contains(f.EarlierRevisions, f.LastGoodRevision) {
 		to = f.LastGoodRevision
 	}
-	if all := slices.AppendSeq(slices.Clone(f.EarlierRevisions), maps.Keys(f.MissingObjects)); to == 0 && len(all) > 0 {
+	if all := slices.AppendSeq(
+		slices.Clone(f.EarlierRevisions),
+		maps.Keys(f.MissingObjectByRevision),
+	); to == 0 &&
+		len(all) > 0 {
 		to = slices.Max(all)
 	}
 	if !f.Paused && f.RollbackTo != nil && *f.RollbackTo == to && slices.Contains(f.EarlierRevisions, to) {
-		return unchangedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
+		return repeatedDecision("deployment %s was asked to return to revision %d already", f.Name, to)
 	}
 	if o.PinsMachines && f.PinnedRevision == to && to != 0 {
-		return unchangedDecision("deployment %s is pinned to revision %d already", f.Name, to)
+		return repeatedDecision("deployment %s is pinned to revision %d already", f.Name, to)
 	}
 	return decisionUnlessRefused(cmp.Or(
-		f.busyReason(),
+		f.rolloutBlocker(),
 		phrase.TextIf(
-			f.MissingObjects[to] != "",
+			f.MissingObjectByRevision[to] != "",
 			"revision %d of deployment %s cannot return: %s does not exist any more%s",
 			to,
 			f.Name,
-			f.MissingObjects[to],
+			f.MissingObjectByRevision[to],
 			phrase.TextIf(len(f.EarlierRevisions) > 0, "; it can go back to %s", f.earlierRevisionsText()),
 		),
 		phrase.TextIf(
@@ -233,7 +237,7 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 			to,
 			f.earlierRevisionsText(),
 		),
-		phrase.TextIf(o.PinsMachines, "%s", f.staleReason(CommandOrder{Command: o.Command})),
+		phrase.TextIf(o.PinsMachines, "%s", f.staleOrderReason(CommandOrder{Command: o.Command})),
 	), f.undoDecision(o, to))
 }
 
@@ -242,7 +246,7 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 	if o.PinsMachines {
 		return Decision{
-			PinTo:           &to,
+			PinRevision:     &to,
 			RemovesHold:     f.HoldReason != "",
 			AnnotationValue: new(fmt.Sprintf("%d/%d %s", f.Revision, to, o.actorAndReason())),
 			Message: fmt.Sprintf(
@@ -263,8 +267,8 @@ func (f DeploymentFacts) undoDecision(o CommandOrder, to int64) Decision {
 // decideRetry ends the pin of this revision, so that its template is rolled out again.
 func (f DeploymentFacts) decideRetry(o CommandOrder) Decision {
 	return decisionUnlessRefused(cmp.Or(
-		f.busyReason(),
-		f.staleReason(o),
+		f.rolloutBlocker(),
+		f.staleOrderReason(o),
 		phrase.TextIf(
 			f.PinnedRevision == 0,
 			"revision %d of deployment %s is not pinned: there is nothing to retry",
@@ -291,9 +295,9 @@ func (f DeploymentFacts) endedHoldClause() string {
 
 // decideHold stops the rollout of this revision at its present state.
 func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
-	why := cmp.Or(phrase.TextIf(!f.Paused, "%s", f.busyReason()), f.staleReason(o))
+	why := cmp.Or(phrase.TextIf(!f.Paused, "%s", f.rolloutBlocker()), f.staleOrderReason(o))
 	if why == "" && f.HoldReason == o.actorAndReason() {
-		return unchangedDecision("%s is held already: %s", f.rolloutName(), f.HoldReason)
+		return repeatedDecision("%s is held already: %s", f.rolloutName(), f.HoldReason)
 	}
 	return decisionUnlessRefused(
 		cmp.Or(
@@ -307,8 +311,8 @@ func (f DeploymentFacts) decideHold(o CommandOrder) Decision {
 	)
 }
 
-// staleReason returns why an order is not for the current revision, or an empty string if it is.
-func (f DeploymentFacts) staleReason(o CommandOrder) string {
+// staleOrderReason returns why an order is not for the current revision, or an empty string if it is.
+func (f DeploymentFacts) staleOrderReason(o CommandOrder) string {
 	return cmp.Or(
 		phrase.TextIf(
 			f.Revision == 0,
@@ -329,11 +333,11 @@ func (f DeploymentFacts) staleReason(o CommandOrder) string {
 
 // decideApproval approves the steps up to o.Steps, or up to the step at which the rollout waits if o.Steps is 0.
 func (f DeploymentFacts) decideApproval(o CommandOrder) Decision {
-	passed, to := max(f.ApprovedSteps, f.WaitingStep-1), cmp.Or(o.ApprovedSteps, f.WaitingStep)
+	passed, to := max(f.ApprovedStepCount, f.WaitingStep-1), cmp.Or(o.ApprovedStepCount, f.WaitingStep)
 	return decisionUnlessRefused(cmp.Or(
 		phrase.TextIf(f.StepCount == 0, "a rollout of deployment %s has no steps: there is nothing to approve", f.Name),
 		phrase.TextIf(!f.Rolling, "no rollout of deployment %s is under way: there is no step to approve", f.Name),
-		f.staleReason(o),
+		f.staleOrderReason(o),
 		phrase.TextIf(to == 0, "%s waits at no step now: wait until it does, or pass steps in advance with %s",
 			f.rolloutName(), o.argumentName("steps")),
 		phrase.TextIf(to > f.StepCount, "there is no step %d: %s has %d in all", to, f.rolloutName(), f.StepCount),

@@ -11,7 +11,7 @@ import (
 // recordPrefix is the prefix of the record of each order.
 const recordPrefix = "2026-11-21T14:06:07.5Z "
 
-func TestRequestsWriteTheDeployment(t *testing.T) {
+func TestWritesOfDeploymentRequests(t *testing.T) {
 	second := "2026-11-21T14:06:07Z"
 	for name, c := range map[string]struct {
 		order request.CommandOrder
@@ -22,7 +22,7 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			RestartedAt: &second, AnnotationValue: new("started by ann: why"), Record: recordPrefix + "ann requested start: why",
 			Message: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced",
 		}},
-		"start by nobody, where people delete": {newOrder(request.Start, withoutActor), rollingDeployment(withOnDeleteStrategy), request.Decision{
+		"start by nobody, where people delete": {newOrder(request.Start, withoutActorAndReason), rollingDeployment(withOnDeleteStrategy), request.Decision{
 			RestartedAt: &second, AnnotationValue: new("started by somebody"), Record: recordPrefix + "somebody requested start",
 			Message: "wrote 2026-11-21T14:06:07Z into the template of deployment shop/d: all its machines are replaced, each when somebody deletes the old one",
 		}},
@@ -39,11 +39,11 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 		"resume what is paused": {newOrder(request.Resume), idleDeployment(asPausedDeployment), request.Decision{
 			Paused: new(false), Record: recordPrefix + "ann requested resume: why", Message: "deployment shop/d is no longer paused",
 		}},
-		"resume what is held": {newOrder(request.Resume, withoutActor), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
+		"resume what is held": {newOrder(request.Resume, withoutActorAndReason), rollingDeployment(withHoldReason("bob: wait")), request.Decision{
 			AnnotationValue: new(""), Record: recordPrefix + "somebody requested resume",
 			Message: "the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
-		"resume what is both": {newOrder(request.Resume), rollingDeployment(withRevisionHold("bob: wait"), asPausedDeployment), request.Decision{
+		"resume what is both": {newOrder(request.Resume), rollingDeployment(withHoldReason("bob: wait"), asPausedDeployment), request.Decision{
 			Paused: new(false), AnnotationValue: new(""), Record: recordPrefix + "ann requested resume: why",
 			Message: "deployment shop/d is no longer paused, and the rollout of revision 7 of deployment shop/d is no longer held (former hold: bob: wait)",
 		}},
@@ -61,14 +61,14 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			AnnotationValue: new("7 ann: why"), Record: recordPrefix + "ann requested cancel (revision 7): why",
 			Message: "the rollout of revision 7 of deployment shop/d is held where it is",
 		}},
-		"cancel, once more": {newOrder(request.Cancel), rollingDeployment(withRevisionHold("ann: why")), request.Decision{
+		"cancel, once more": {newOrder(request.Cancel), rollingDeployment(withHoldReason("ann: why")), request.Decision{
 			Repeated: true, Message: "the rollout of revision 7 of deployment shop/d is held already: ann: why",
 		}},
-		"cancel and return": {newOrder(request.Cancel, withBackArgument), rollingDeployment(), request.Decision{
+		"cancel and return": {newOrder(request.Cancel, asRollbackOrder), rollingDeployment(), request.Decision{
 			AnnotationValue: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordPrefix + "ann requested cancel and return: why",
 			Message: "deployment shop/d returns from revision 7 to revision 6",
 		}},
-		"cancel what is held, and return further": {newOrder(request.Cancel, withBackArgument, withRevision(3)), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
+		"cancel what is held, and return further": {newOrder(request.Cancel, asRollbackOrder, withRevision(3)), rollingDeployment(withHoldReason("bob: wait")), request.Decision{
 			AnnotationValue: new("3 ann: why"), RollbackTo: new(int64(3)), Record: recordPrefix + "ann requested cancel and return (revision 3): why",
 			Message: "deployment shop/d returns from revision 7 to revision 3",
 		}},
@@ -76,15 +76,15 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			AnnotationValue: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordPrefix + "ann requested undo: why",
 			Message: "deployment shop/d returns from revision 7 to revision 6",
 		}},
-		"undo, as kubectl says it": {newOrder(request.Undo, withRevision(0), withoutActor), rollingDeployment(), request.Decision{
+		"undo, as kubectl says it": {newOrder(request.Undo, withRevision(0), withoutActorAndReason), rollingDeployment(), request.Decision{
 			AnnotationValue: new("6 somebody"), RollbackTo: new(int64(6)), Record: recordPrefix + "somebody requested undo (revision 0)",
 			Message: "deployment shop/d returns from revision 7 to revision 6",
 		}},
-		"undo, after a revision that failed": {newOrder(request.Undo), idleDeployment(withGoodRevision(5)), request.Decision{
+		"undo, after a revision that failed": {newOrder(request.Undo), idleDeployment(withLastGoodRevision(5)), request.Decision{
 			AnnotationValue: new("5 ann: why"), RollbackTo: new(int64(5)), Record: recordPrefix + "ann requested undo: why",
 			Message: "deployment shop/d returns from revision 7 to revision 5",
 		}},
-		"undo, the last good set is gone": {newOrder(request.Undo), idleDeployment(withGoodRevision(4)), request.Decision{
+		"undo, the last good set is gone": {newOrder(request.Undo), idleDeployment(withLastGoodRevision(4)), request.Decision{
 			AnnotationValue: new("6 ann: why"), RollbackTo: new(int64(6)), Record: recordPrefix + "ann requested undo: why",
 			Message: "deployment shop/d returns from revision 7 to revision 6",
 		}},
@@ -96,23 +96,23 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			AnnotationValue: new("7 ann: why"), RollbackTo: new(int64(7)), Record: recordPrefix + "ann requested undo: why",
 			Message: "deployment shop/d returns to revision 7",
 		}},
-		"undo by a pin": {newOrder(request.Undo, withPin), rollingDeployment(), request.Decision{
-			PinTo: new(int64(6)), AnnotationValue: new("7/6 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
+		"undo by a pin": {newOrder(request.Undo, asPinOrder), rollingDeployment(), request.Decision{
+			PinRevision: new(int64(6)), AnnotationValue: new("7/6 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
 			Message: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7",
 		}},
-		"undo by a pin, to the set before a restart": {newOrder(request.Undo, withPin), rollingDeployment(withSameTemplateRevision), request.Decision{
-			PinTo: new(int64(8)), AnnotationValue: new("7/8 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
+		"undo by a pin, to the set before a restart": {newOrder(request.Undo, asPinOrder), rollingDeployment(withDuplicateRevision), request.Decision{
+			PinRevision: new(int64(8)), AnnotationValue: new("7/8 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
 			Message: "deployment shop/d is pinned to revision 8 as long as its template is that of revision 7",
 		}},
-		"undo by a pin, once more": {newOrder(request.Undo, withPin), rollingDeployment(withPinnedRevision), request.Decision{
+		"undo by a pin, once more": {newOrder(request.Undo, asPinOrder), rollingDeployment(withPinnedRevision), request.Decision{
 			Repeated: true, Message: "deployment shop/d is pinned to revision 6 already",
 		}},
-		"undo by a pin, though held": {newOrder(request.Undo, withPin), rollingDeployment(withRevisionHold("bob: wait")), request.Decision{
-			PinTo: new(int64(6)), RemovesHold: true, AnnotationValue: new("7/6 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
+		"undo by a pin, though held": {newOrder(request.Undo, asPinOrder), rollingDeployment(withHoldReason("bob: wait")), request.Decision{
+			PinRevision: new(int64(6)), RemovesHold: true, AnnotationValue: new("7/6 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
 			Message: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7, " +
 				"and is no longer held (former hold: bob: wait)",
 		}},
-		"retry, though held": {newOrder(request.Retry), idleDeployment(withPinnedRevision, withRevisionHold("bob: wait")), request.Decision{
+		"retry, though held": {newOrder(request.Retry), idleDeployment(withPinnedRevision, withHoldReason("bob: wait")), request.Decision{
 			AnnotationValue: new("7/1 ann: why"), RemovesPin: true, RemovesHold: true, Record: recordPrefix + "ann requested retry: why",
 			Message: "revision 7 of deployment shop/d is rolled out again, and is no longer held (former hold: bob: wait)",
 		}},
@@ -128,14 +128,14 @@ func TestRequestsWriteTheDeployment(t *testing.T) {
 			Message: "the rollout of revision 7 of deployment shop/d passes step 2 of 3",
 		}},
 		"approve the first of them, by nobody, though held": {
-			newOrder(request.Approve, withoutActor, withRevision(7)),
-			rollingDeployment(withRevisionHold("bob"), func(f *request.DeploymentFacts) { f.WaitingStep = 1 }),
+			newOrder(request.Approve, withoutActorAndReason, withRevision(7)),
+			rollingDeployment(withHoldReason("bob"), func(f *request.DeploymentFacts) { f.WaitingStep = 1 }),
 			request.Decision{
 				AnnotationValue: new("7/1 somebody"), Record: recordPrefix + "somebody requested approve (revision 7)",
 				Message: "the rollout of revision 7 of deployment shop/d passes step 1 of 3, once it is resumed",
 			},
 		},
-		"approve in advance, though paused": {newOrder(request.Approve, withSteps(3)), rollingDeployment(withoutPausePoint, withApproval(2), asPausedDeployment), request.Decision{
+		"approve in advance, though paused": {newOrder(request.Approve, withApprovedSteps(3)), rollingDeployment(withoutPausePoint, withApproval(2), asPausedDeployment), request.Decision{
 			AnnotationValue: new("7/3 ann: why"), Record: recordPrefix + "ann requested approve (steps: 3): why",
 			Message: "the rollout of revision 7 of deployment shop/d passes step 3 of 3, once it is resumed",
 		}},
@@ -168,18 +168,18 @@ func TestRefusalsOfDeploymentRequests(t *testing.T) {
 		{newOrder(request.Approve), rollingDeployment(withInvalidSpec), "deployment shop/d cannot be rolled out: the selector is empty; correct that first"},
 
 		{newOrder(request.Start), idleDeployment(asPausedDeployment), resumeFirst},
-		{newOrder(request.Start), rollingDeployment(asPausedDeployment, withRevisionHold("bob: wait")), resumeFirst},
-		{newOrder(request.Start), rollingDeployment(withRevisionHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held (bob: wait), and nothing is rolled out: resume or undo it first"},
+		{newOrder(request.Start), rollingDeployment(asPausedDeployment, withHoldReason("bob: wait")), resumeFirst},
+		{newOrder(request.Start), rollingDeployment(withHoldReason("bob: wait")), "the rollout of revision 7 of deployment shop/d is held (bob: wait), and nothing is rolled out: resume or undo it first"},
 		{newOrder(request.Start), idleDeployment(withRollback(5)), "deployment shop/d was asked to return to revision 5, and does so first: try again afterwards"},
 		{newOrder(request.Resume), rollingDeployment(), "deployment shop/d is neither paused nor held: there is nothing to resume"},
 
 		{newOrder(request.Cancel), idleDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
-		{newOrder(request.Cancel, withBackArgument), idleDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
-		{newOrder(request.Cancel), rollingDeployment(withRevisionHold("bob: wait")), "the rollout of revision 7 of deployment shop/d is held already: bob: wait; resume it, or undo it"},
+		{newOrder(request.Cancel, asRollbackOrder), idleDeployment(), "no rollout of deployment shop/d is under way: there is nothing to cancel; to go back to a former revision, undo"},
+		{newOrder(request.Cancel), rollingDeployment(withHoldReason("bob: wait")), "the rollout of revision 7 of deployment shop/d is held already: bob: wait; resume it, or undo it"},
 		{newOrder(request.Cancel), rollingDeployment(withoutCurrentSet), "the template of deployment shop/d has no set yet, and so no revision to cancel: try again when it has"},
 		{newOrder(request.Cancel, withRevision(6)), rollingDeployment(), "the request is for revision 6, and deployment shop/d has revision 7: look at the rollout, then try again"},
 		{newOrder(request.Cancel), rollingDeployment(withRollback(0)), "deployment shop/d was asked to return to the revision before, and does so first: try again afterwards"},
-		{newOrder(request.Cancel, withBackArgument), rollingDeployment(asPausedDeployment), resumeFirst},
+		{newOrder(request.Cancel, asRollbackOrder), rollingDeployment(asPausedDeployment), resumeFirst},
 
 		{newOrder(request.Undo), idleDeployment(asPausedDeployment), resumeFirst},
 		{newOrder(request.Undo), rollingDeployment(asPausedDeployment, withRollback(6)), resumeFirst},
@@ -196,10 +196,10 @@ func TestRefusalsOfDeploymentRequests(t *testing.T) {
 		{newOrder(request.Approve), idleDeployment(func(f *request.DeploymentFacts) { f.StepCount = 3 }), "no rollout of deployment shop/d is under way: there is no step to approve"},
 		{newOrder(request.Approve), rollingDeployment(withoutCurrentSet), "the template of deployment shop/d has no set yet, and so no revision to approve: try again when it has"},
 		{newOrder(request.Approve, withRevision(8)), rollingDeployment(), "the request is for revision 8, and deployment shop/d has revision 7: look at the rollout, then try again"},
-		{newOrder(request.Approve, withFlagSyntax), rollingDeployment(withoutPausePoint), "the rollout of revision 7 of deployment shop/d waits at no step now: wait until it does, or pass steps in advance with --steps"},
-		{newOrder(request.Approve, withSteps(4)), rollingDeployment(), "there is no step 4: the rollout of revision 7 of deployment shop/d has 3 in all"},
-		{newOrder(request.Approve, withSteps(1)), rollingDeployment(), "the rollout of revision 7 of deployment shop/d has passed step 1 of 3 already"},
-		{newOrder(request.Approve, withSteps(2)), rollingDeployment(withoutPausePoint, withApproval(2)), "the rollout of revision 7 of deployment shop/d has passed step 2 of 3 already"},
+		{newOrder(request.Approve, asCommandLineOrder), rollingDeployment(withoutPausePoint), "the rollout of revision 7 of deployment shop/d waits at no step now: wait until it does, or pass steps in advance with --steps"},
+		{newOrder(request.Approve, withApprovedSteps(4)), rollingDeployment(), "there is no step 4: the rollout of revision 7 of deployment shop/d has 3 in all"},
+		{newOrder(request.Approve, withApprovedSteps(1)), rollingDeployment(), "the rollout of revision 7 of deployment shop/d has passed step 1 of 3 already"},
+		{newOrder(request.Approve, withApprovedSteps(2)), rollingDeployment(withoutPausePoint, withApproval(2)), "the rollout of revision 7 of deployment shop/d has passed step 2 of 3 already"},
 	} {
 		assert.Equal(
 			t,

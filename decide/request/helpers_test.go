@@ -26,11 +26,11 @@ func applyChanges[T any](v T, change []func(*T)) T {
 	return v
 }
 
-func withForArgument(d string) func(*request.CommandOrder) {
+func withExtendFor(d string) func(*request.CommandOrder) {
 	return func(o *request.CommandOrder) { o.ExtendFor = d }
 }
 
-func withUntilArgument(t string) func(*request.CommandOrder) {
+func withExtendUntil(t string) func(*request.CommandOrder) {
 	return func(o *request.CommandOrder) { o.ExtendUntil = t }
 }
 
@@ -42,19 +42,19 @@ func withRevision(n int64) func(*request.CommandOrder) {
 	return func(o *request.CommandOrder) { o.Revision = &n }
 }
 
-func withSteps(n int) func(*request.CommandOrder) {
-	return func(o *request.CommandOrder) { o.ApprovedSteps = n }
+func withApprovedSteps(n int) func(*request.CommandOrder) {
+	return func(o *request.CommandOrder) { o.ApprovedStepCount = n }
 }
 
 func withReason(text string) func(*request.CommandOrder) {
 	return func(o *request.CommandOrder) { o.Reason = text }
 }
-func withBackArgument(o *request.CommandOrder)      { o.RollsBack = true }
-func withPin(o *request.CommandOrder)               { o.PinsMachines = true }
-func withInAdvanceArgument(o *request.CommandOrder) { o.InAdvance = true }
+func asRollbackOrder(o *request.CommandOrder)       { o.RollsBack = true }
+func asPinOrder(o *request.CommandOrder)            { o.PinsMachines = true }
+func asOrderInAdvance(o *request.CommandOrder)      { o.ValidInAdvance = true }
 func withRequestTime(o *request.CommandOrder)       { o.RequestedAt = now }
-func withoutActor(o *request.CommandOrder)          { o.Actor, o.Reason = "", "" }
-func withFlagSyntax(o *request.CommandOrder)        { o.FromCommandLine = true }
+func withoutActorAndReason(o *request.CommandOrder) { o.Actor, o.Reason = "", "" }
+func asCommandLineOrder(o *request.CommandOrder)    { o.FromCommandLine = true }
 
 // deletingMachine returns a machine that is being deleted.
 func deletingMachine(change ...func(*request.MachineFacts)) request.MachineFacts {
@@ -71,12 +71,14 @@ func runningMachine(change ...func(*request.MachineFacts)) request.MachineFacts 
 		AnnotationKey:        "key",
 		Now:                  now,
 		PreservationDuration: 96 * time.Hour,
-		Node:                 "n-1",
+		NodeName:             "n-1",
 	}, change)
 }
 
-// withDrainedNode makes a machine whose node is being drained although the machine is not being deleted.
-func withDrainedNode(f *request.MachineFacts) { f.NodeDraining, f.Means = true, drain.Evict }
+// withDrainingNode makes a machine whose node is being drained although the machine is not being deleted.
+func withDrainingNode(f *request.MachineFacts) {
+	f.NodeDraining, f.RemovalMeans = true, drain.MeansEvict
+}
 
 // withAnnotation sets the value of the command's annotation.
 func withAnnotation(text string) func(*request.MachineFacts) {
@@ -84,20 +86,20 @@ func withAnnotation(text string) func(*request.MachineFacts) {
 }
 
 func withDeadline(t time.Time) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Deadlines.RecordedDeadline, f.Means = t, drain.Evict }
+	return func(f *request.MachineFacts) { f.Deadlines.RecordedDeadline, f.RemovalMeans = t, drain.MeansEvict }
 }
 
 func withRemovalMeans(m drain.RemovalMeans) func(*request.MachineFacts) {
-	return func(f *request.MachineFacts) { f.Means = m }
+	return func(f *request.MachineFacts) { f.RemovalMeans = m }
 }
 
 func withEndedDrain(stage deletion.Stage) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Stage, f.DrainEnded = stage, true }
 }
 
-// valueWriteDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if
+// annotationWriteDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if
 // any.
-func valueWriteDecision(value string, before ...string) request.Decision {
+func annotationWriteDecision(value string, before ...string) request.Decision {
 	d := request.Decision{AnnotationValue: &value, Message: `wrote key: "` + value + `"`}
 	for _, b := range before {
 		d.Message += `; before: "` + b + `"`
@@ -109,7 +111,7 @@ func alreadySetDecision(value string) request.Decision {
 	return request.Decision{Repeated: true, Message: `key is already set: "` + value + `"`}
 }
 
-func valueRemovalDecision(before string) request.Decision {
+func annotationRemovalDecision(before string) request.Decision {
 	return request.Decision{AnnotationValue: new(""), Message: `removed key: "` + before + `"`}
 }
 
@@ -130,21 +132,21 @@ func rollingDeployment(change ...func(*request.DeploymentFacts)) request.Deploym
 	)
 }
 
-func asPausedDeployment(f *request.DeploymentFacts)       { f.Paused = true }
-func withDeletion(f *request.DeploymentFacts)             { f.Deleting = true }
-func withInvalidSpec(f *request.DeploymentFacts)          { f.InvalidReason = "the selector is empty" }
-func withOnDeleteStrategy(f *request.DeploymentFacts)     { f.OnDelete = true }
-func withSameTemplateRevision(f *request.DeploymentFacts) { f.DuplicateRevisions = []int64{8} }
-func withPinnedRevision(f *request.DeploymentFacts)       { f.PinnedRevision = 6 }
-func withoutPausePoint(f *request.DeploymentFacts)        { f.WaitingStep = 0 }
-func withoutEarlierRevisions(f *request.DeploymentFacts)  { f.EarlierRevisions = nil }
-func withoutCurrentSet(f *request.DeploymentFacts)        { f.Revision, f.EarlierRevisions = 0, []int64{6, 7} }
+func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
+func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
+func withInvalidSpec(f *request.DeploymentFacts)         { f.InvalidReason = "the selector is empty" }
+func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.IsOnDelete = true }
+func withDuplicateRevision(f *request.DeploymentFacts)   { f.DuplicateRevisions = []int64{8} }
+func withPinnedRevision(f *request.DeploymentFacts)      { f.PinnedRevision = 6 }
+func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitingStep = 0 }
+func withoutEarlierRevisions(f *request.DeploymentFacts) { f.EarlierRevisions = nil }
+func withoutCurrentSet(f *request.DeploymentFacts)       { f.Revision, f.EarlierRevisions = 0, []int64{6, 7} }
 
-func withGoodRevision(n int64) func(*request.DeploymentFacts) {
+func withLastGoodRevision(n int64) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.LastGoodRevision = n }
 }
 
-func withRevisionHold(by string) func(*request.DeploymentFacts) {
+func withHoldReason(by string) func(*request.DeploymentFacts) {
 	return func(f *request.DeploymentFacts) { f.HoldReason = by }
 }
 
@@ -153,7 +155,7 @@ func withRollback(to int64) func(*request.DeploymentFacts) {
 }
 
 func withApproval(n int) func(*request.DeploymentFacts) {
-	return func(f *request.DeploymentFacts) { f.ApprovedSteps = n }
+	return func(f *request.DeploymentFacts) { f.ApprovedStepCount = n }
 }
 
 // writesAnything reports whether a decision has at least one write.
@@ -183,11 +185,11 @@ func deploymentAfterDecision(
 	}
 	switch {
 	case o.Command == request.Approve:
-		f.ApprovedSteps = o.ApprovedSteps
+		f.ApprovedStepCount = o.ApprovedStepCount
 	case o.Command == request.Retry:
 		f.PinnedRevision, f.RetryCount = 0, f.RetryCount+1
-	case d.PinTo != nil:
-		f.PinnedRevision = *d.PinTo
+	case d.PinRevision != nil:
+		f.PinnedRevision = *d.PinRevision
 	}
 	f.RollbackTo = d.RollbackTo
 	if !done {

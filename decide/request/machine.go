@@ -25,11 +25,11 @@ type MachineFacts struct {
 	NodeDraining  bool               // the node is being drained although the machine is not being deleted
 	Stage         deletion.Stage     // recorded stage of the deletion; empty: none
 	DrainEnded    bool               // the drain of the node has ended
-	Means         drain.RemovalMeans // how the drain removes pods at present; empty: no drain
+	RemovalMeans  drain.RemovalMeans // how the drain removes pods at present; empty: no drain
 	Deadlines     drain.Deadlines
 	ExtendedUntil time.Time // end of an earlier extension of the drain; zero: none
 
-	Node string // name of the node; empty: none
+	NodeName string // name of the node; empty: none
 	// last applied value of the node's annotation preserve, which overrides the machine's annotation
 	NodePreserveValue    string
 	PreservationDuration time.Duration // duration of a preservation of this machine
@@ -44,40 +44,46 @@ func (f MachineFacts) decideOrder(o CommandOrder) Decision {
 	case o.Command == Resume && f.AnnotationValue != nil:
 		return Decision{AnnotationValue: new(""), Message: fmt.Sprintf("removed %s: %q", f.AnnotationKey, *f.AnnotationValue)}
 	case o.Command == Resume && again:
-		return unchangedDecision("%s is not there: nothing was removed", f.AnnotationKey)
+		return repeatedDecision("%s is not there: nothing was removed", f.AnnotationKey)
 	case o.Command == Resume:
 		return refusedDecision("machine %s is not held: there is nothing to resume", f.Name)
 	case again && f.AnnotationValue != nil && o.hasWrittenValue(*f.AnnotationValue):
-		return f.writeAnnotation(*f.AnnotationValue)
+		return f.annotationDecision(*f.AnnotationValue)
 	case o.Command == Preserve || o.Command == Unpreserve:
-		return decisionUnlessRefused(f.preservationRefusal(o), f.writeAnnotation(o.annotationValue(f.Now)))
+		return decisionUnlessRefused(f.preservationRefusalReason(o), f.annotationDecision(o.annotationValue(f.Now)))
 	case o.Command == Extend:
 		return f.decideExtension(o)
 	default:
-		return decisionUnlessRefused(f.ineffectiveReason(o), f.writeAnnotation(o.annotationValue(f.Now)))
+		return decisionUnlessRefused(f.noEffectReason(o), f.annotationDecision(o.annotationValue(f.Now)))
 	}
 }
 
-func (f MachineFacts) writeAnnotation(value string) Decision {
+func (f MachineFacts) annotationDecision(value string) Decision {
 	if f.AnnotationValue != nil && *f.AnnotationValue == value {
-		return unchangedDecision("%s is already set: %q", f.AnnotationKey, value)
+		return repeatedDecision("%s is already set: %q", f.AnnotationKey, value)
 	}
 	before := *cmp.Or(f.AnnotationValue, new(""))
 	says := fmt.Sprintf("wrote %s: %q", f.AnnotationKey, value) + phrase.TextIf(before != "", "; before: %q", before)
 	return Decision{AnnotationValue: &value, Message: says}
 }
 
-// ineffectiveReason returns why a command for a deletion has no effect on the machine now, or comes too late. If
-// ineffectiveReason is empty, the command has an effect. AbandonInstance is never too late, because every stage can
+// noEffectReason returns why a command for a deletion has no effect on the machine now, or comes too late. If
+// noEffectReason is empty, the command has an effect. AbandonInstance is never too late, because every stage can
 // wait for the target cluster.
-func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
+func (f MachineFacts) noEffectReason(o CommandOrder) string {
 	drains := f.Deleting || f.NodeDraining && o.Command != AbandonInstance
-	late := f.Means == drain.Delete || f.Means == drain.Kill
+	late := f.RemovalMeans == drain.MeansDelete || f.RemovalMeans == drain.MeansKill
 	ofPods := slices.Contains([]Command{Extend, Force, Skip}, o.Command)
 	mayWait := slices.Contains(commandsWithArgument(KindMachine, "in-advance"), string(o.Command))
 	hint := phrase.TextIf(mayWait, "; with %s, %s waits for its deletion", o.argumentName("in-advance"), o.Command)
 	return cmp.Or(
-		phrase.TextIf(!drains && !o.InAdvance, "machine %s is not being deleted: its phase is %s%s", f.Name, f.Phase, hint),
+		phrase.TextIf(
+			!drains && !o.ValidInAdvance,
+			"machine %s is not being deleted: its phase is %s%s",
+			f.Name,
+			f.Phase,
+			hint,
+		),
 		phrase.TextIf(f.DrainEnded && ofPods, "the drain of machine %s is over, "+
 			"and its deletion is in stage %s: %s would change nothing", f.Name, f.Stage, o.Command),
 		phrase.TextIf(o.Command == Extend && late, "the deadline of machine %s has passed, its pods are deleted, "+
@@ -85,17 +91,17 @@ func (f MachineFacts) ineffectiveReason(o CommandOrder) string {
 	)
 }
 
-// preservationRefusal returns why Preserve or Unpreserve has no effect, or an empty string if the command has an
+// preservationRefusalReason returns why Preserve or Unpreserve has no effect, or an empty string if the command has an
 // effect.
-func (f MachineFacts) preservationRefusal(o CommandOrder) string {
+func (f MachineFacts) preservationRefusalReason(o CommandOrder) string {
 	ended := !f.PreservedUntil.IsZero() && !f.Now.Before(f.PreservedUntil)
 	return cmp.Or(
 		phrase.TextIf(f.Deleting, "machine %s is being deleted: %s would change nothing", f.Name, o.Command),
 		phrase.TextIf(
-			f.Node != "" && f.NodePreserveValue != "",
+			f.NodeName != "" && f.NodePreserveValue != "",
 			"node %s says %q for machine %s, which counts as long as the node is there: "+
 				"annotate the node instead",
-			f.Node,
+			f.NodeName,
 			f.NodePreserveValue,
 			f.Name,
 		),
@@ -132,7 +138,7 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	until = until.Truncate(time.Second) // the annotation has a precision of one second
 	clock := func(t time.Time) string { return phrase.ClockText(t, f.Now) }
 	return decisionUnlessRefused(cmp.Or(
-		f.ineffectiveReason(o),
+		f.noEffectReason(o),
 		phrase.TextIf(!until.After(f.Now), "extend until %s is not in the future: it is %s", clock(until), clock(f.Now)),
 		phrase.TextIf(
 			!until.After(present),
@@ -143,7 +149,7 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 			clock(present),
 			phrase.DurationText(present.Sub(f.Now).Truncate(time.Second)),
 		),
-	), f.writeAnnotation(o.timeActorAndReason(until)))
+	), f.annotationDecision(o.timeActorAndReason(until)))
 }
 
 // annotationValue returns the value of a command's annotation. For the command extend, the order must have Until. The

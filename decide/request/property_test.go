@@ -29,8 +29,8 @@ func forAllRequests(kind request.Kind, test func(request.CommandOrder, request.F
 			continue
 		}
 		for _, o := range []request.CommandOrder{
-			newOrder(c), newOrder(c, withoutActor), newOrder(c, withBackArgument), newOrder(c, withBackArgument, withRevision(3)), newOrder(c, withPin), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
-			newOrder(c, withRevision(-1)), newOrder(c, withRevision(99)), newOrder(c, withSteps(1)), newOrder(c, withSteps(2)), newOrder(c, withSteps(3)), newOrder(c, withSteps(9)),
+			newOrder(c), newOrder(c, withoutActorAndReason), newOrder(c, asRollbackOrder), newOrder(c, asRollbackOrder, withRevision(3)), newOrder(c, asPinOrder), newOrder(c, withRevision(0)), newOrder(c, withRevision(5)), newOrder(c, withRevision(7)),
+			newOrder(c, withRevision(-1)), newOrder(c, withRevision(99)), newOrder(c, withApprovedSteps(1)), newOrder(c, withApprovedSteps(2)), newOrder(c, withApprovedSteps(3)), newOrder(c, withApprovedSteps(9)),
 		} {
 			forAllDeployments(func(f request.DeploymentFacts) { test(o, f) })
 		}
@@ -40,8 +40,8 @@ func forAllRequests(kind request.Kind, test func(request.CommandOrder, request.F
 func forAllMachineOrders(c request.Command, test func(request.CommandOrder)) {
 	const three = "2026-11-21T15:00:00Z"
 	for _, o := range []request.CommandOrder{
-		newOrder(c), newOrder(c, withoutActor), newOrder(c, withInAdvanceArgument), newOrder(c, withRequestTime), newOrder(c, withForArgument("30m")), newOrder(c, withForArgument("30m"), withRequestTime),
-		newOrder(c, withUntilArgument(three)), newOrder(c, withUntilArgument(three), withRequestTime, withInAdvanceArgument), newOrder(c, withForArgument("-1s")),
+		newOrder(c), newOrder(c, withoutActorAndReason), newOrder(c, asOrderInAdvance), newOrder(c, withRequestTime), newOrder(c, withExtendFor("30m")), newOrder(c, withExtendFor("30m"), withRequestTime),
+		newOrder(c, withExtendUntil(three)), newOrder(c, withExtendUntil(three), withRequestTime, asOrderInAdvance), newOrder(c, withExtendFor("-1s")),
 	} {
 		test(o)
 	}
@@ -53,9 +53,9 @@ func forAllMachines(test func(request.MachineFacts)) {
 		"",
 		deletion.StagePreDrainHooks,
 		deletion.StageDrain,
-		deletion.StageDetach,
-		deletion.StageInstance,
-		deletion.StageNode,
+		deletion.StageDetachVolumes,
+		deletion.StageDeleteInstance,
+		deletion.StageDeleteNode,
 	}
 	for _, stage := range stages {
 		for _, present := range []time.Time{{}, nowPlus(-time.Hour), nowPlus(time.Hour)} {
@@ -80,7 +80,7 @@ func forAllDeployments(test func(request.DeploymentFacts)) {
 		withDeletion,
 		withInvalidSpec,
 		asPausedDeployment,
-		withRevisionHold("bob: wait"),
+		withHoldReason("bob: wait"),
 		withRollback(5),
 		withoutCurrentSet,
 		withoutEarlierRevisions,
@@ -179,7 +179,7 @@ func TestARepeatedOrderForAMachineWritesOnce(t *testing.T) {
 		if o.Command == request.Extend {
 			f.ExtendedUntil, _ = time.Parse(time.RFC3339, (*first.AnnotationValue)[:len("2026-11-21T15:30:00Z")])
 		}
-		f.Stage, f.DrainEnded, f.Means = deletion.StageNode, true, drain.Kill
+		f.Stage, f.DrainEnded, f.RemovalMeans = deletion.StageDeleteNode, true, drain.MeansKill
 		if o.Command == request.Preserve || o.Command == request.Unpreserve {
 			f.Deleting = true
 		}
@@ -260,13 +260,13 @@ func TestExtensionsOnlyGiveMoreTime(t *testing.T) {
 }
 
 // A command for a deletion or a drain is refused if it comes too late. A command is also refused if the deletion or the
-// drain has not begun, unless InAdvance is set.
+// drain has not begun, unless ValidInAdvance is set.
 func TestDeletionCommandsNeedADeletion(t *testing.T) {
 	forAllRequests(request.KindMachine, func(o request.CommandOrder, facts request.Facts) {
 		f, d := facts.(request.MachineFacts), request.Decide(o, facts)
 		ofDeletion := !slices.Contains([]request.Command{request.Resume, request.Preserve, request.Unpreserve}, o.Command)
 		if ofDeletion && d.RefusalReason == "" && !d.Repeated {
-			require.True(t, f.Deleting || f.NodeDraining || o.InAdvance, "%+v", o)
+			require.True(t, f.Deleting || f.NodeDraining || o.ValidInAdvance, "%+v", o)
 			require.True(t, f.Deleting || o.Command != request.AbandonInstance, "%+v", o)
 			ofPods := slices.Contains([]request.Command{request.Extend, request.Force, request.Skip}, o.Command)
 			require.False(t, f.DrainEnded && ofPods, "%+v", o)

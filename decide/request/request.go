@@ -87,17 +87,17 @@ type CommandOrder struct {
 	Reason string `json:"reason,omitempty"`
 	UID    string `json:"uid,omitempty"` // UID of the object; empty: the request is for any object with the name
 	// extension as a Go duration, counted from the present deadline, or from now without a deadline
-	ExtendFor   string `json:"for,omitempty"`
-	ExtendUntil string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
-	InAdvance   bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
+	ExtendFor      string `json:"for,omitempty"`
+	ExtendUntil    string `json:"until,omitempty"`     // end of the extension as an RFC 3339 time
+	ValidInAdvance bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
 	// revision to roll back to (0: the previous revision), or revision that the request is for (nil: any)
-	Revision        *int64    `json:"revision,omitempty"`
-	RollsBack       bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
-	PinsMachines    bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
-	ApprovedSteps   int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
-	RequestedAt     time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
-	ParseError      string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
-	FromCommandLine bool      `json:"-"`                // the order came from the command line, so refusals name flags
+	Revision          *int64    `json:"revision,omitempty"`
+	RollsBack         bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
+	PinsMachines      bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
+	ApprovedStepCount int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
+	RequestedAt       time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
+	ParseError        string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
+	FromCommandLine   bool      `json:"-"`                // the order came from the command line, so refusals name flags
 }
 
 // WithCleanTexts returns the order with each text in one line of at most 200 bytes.
@@ -134,10 +134,10 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 	given := []bool{
 		o.ExtendFor != "",
 		o.ExtendUntil != "",
-		o.InAdvance,
+		o.ValidInAdvance,
 		o.Revision != nil,
 		o.RollsBack,
-		o.ApprovedSteps != 0,
+		o.ApprovedStepCount != 0,
 		o.PinsMachines,
 	}
 	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps", "pin"} {
@@ -159,7 +159,7 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 			"%d is not a revision: revisions count from 1",
 			revisionOrZero(o.Revision),
 		),
-		phrase.TextIf(o.ApprovedSteps < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.ApprovedSteps),
+		phrase.TextIf(o.ApprovedStepCount < 0, "%s is %d: steps count from 1", o.argumentName("steps"), o.ApprovedStepCount),
 		phrase.TextIf(o.UID != "" && uid != "" && o.UID != uid,
 			"the request is for a %s with UID %s, and this one has UID %s", kind, o.UID, uid),
 		phrase.TextIf(o.Command == Extend, "%s", o.extensionProblem()),
@@ -204,7 +204,7 @@ type Decision struct {
 	AnnotationValue *string // new value of the command's annotation; empty: the annotation is removed
 	Paused          *bool
 	RollbackTo      *int64
-	PinTo           *int64  // revision to which Annotation pins the deployment
+	PinRevision     *int64  // revision to which Annotation pins the deployment
 	RemovesPin      bool    // the request for a pin is removed
 	RemovesHold     bool    // the hold is removed
 	RestartedAt     *string // restart time, for the template or for spec.rollout.after
@@ -223,7 +223,7 @@ func refusedDecision(format string, values ...any) Decision {
 	return Decision{RefusalReason: fmt.Sprintf(format, values...)}
 }
 
-func unchangedDecision(format string, values ...any) Decision {
+func repeatedDecision(format string, values ...any) Decision {
 	return Decision{Repeated: true, Message: fmt.Sprintf(format, values...)}
 }
 
@@ -238,8 +238,8 @@ func Decide(o CommandOrder, f Facts) Decision {
 
 // Limits of the displayed parts of a request.
 const (
-	maxTextBytes = 200 // maximum length in bytes of each text by a person, as for displayed annotations
-	maxRevisions = 10  // maximum number of revisions that a sentence names
+	maxTextBytes            = 200 // maximum length in bytes of each text by a person, as for displayed annotations
+	maxRevisionsPerSentence = 10  // maximum number of revisions that a sentence names
 )
 
 // Summary returns a sentence with the command, the actor and the reason.
@@ -249,7 +249,7 @@ func (o CommandOrder) Summary() string {
 		phrase.TextIf(o.RollsBack, " and return") +
 		phrase.TextIf(o.PinsMachines, " by a pin") +
 		phrase.TextIf(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
-		phrase.TextIf(o.ApprovedSteps != 0, " (steps: %d)", o.ApprovedSteps) +
+		phrase.TextIf(o.ApprovedStepCount != 0, " (steps: %d)", o.ApprovedStepCount) +
 		phrase.TextIf(o.Reason != "", ": %s", o.Reason)
 }
 
@@ -290,7 +290,7 @@ func (f DeploymentFacts) earlierRevisionsText() string {
 	newestFirst := list.SortedCopy(f.EarlierRevisions, func(a, b int64) int { return cmp.Compare(b, a) })
 	return phrase.JoinNames(
 		list.Map(newestFirst, func(revision int64) string { return fmt.Sprint(revision) }),
-		maxRevisions,
+		maxRevisionsPerSentence,
 		", ",
 	)
 }

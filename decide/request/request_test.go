@@ -12,7 +12,7 @@ import (
 	"millwright/decide/request"
 )
 
-func TestInvalidOrders(t *testing.T) {
+func TestInvalidOrdersAreRefused(t *testing.T) {
 	unread := func(o *request.CommandOrder) { o.ParseError = "it is no JSON" }
 	const six = "2026-11-21T18:00:00Z"
 	const ofMachines = "extend, retry, hold, resume, force, skip, abandon-instance, preserve, unpreserve"
@@ -28,32 +28,32 @@ func TestInvalidOrders(t *testing.T) {
 		{request.KindMachineDeployment, newOrder("Undo"), `there is no command "Undo": the commands are start, pause, resume, cancel, undo, retry, approve`},
 		{request.KindMachine, newOrder(request.Hold, unread), "the request cannot be read: it is no JSON"},
 		{request.KindMachineDeployment, newOrder(request.Undo, unread), "the request cannot be read: it is no JSON"},
-		{request.KindMachine, newOrder(request.Force, withoutActor), "force needs a reason: reason TEXT"},
-		{request.KindMachine, newOrder(request.Force, withoutActor, withFlagSyntax), "force needs a reason: --reason TEXT"},
+		{request.KindMachine, newOrder(request.Force, withoutActorAndReason), "force needs a reason: reason TEXT"},
+		{request.KindMachine, newOrder(request.Force, withoutActorAndReason, asCommandLineOrder), "force needs a reason: --reason TEXT"},
 		{request.KindMachine, newOrder(request.AbandonInstance, withReason(" \n")), "abandon-instance needs a reason: reason TEXT"},
-		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActor), "cancel needs a reason: reason TEXT"},
-		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActor, withFlagSyntax), "cancel needs a reason: --reason TEXT"},
+		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActorAndReason), "cancel needs a reason: reason TEXT"},
+		{request.KindMachineDeployment, newOrder(request.Cancel, withoutActorAndReason, asCommandLineOrder), "cancel needs a reason: --reason TEXT"},
 
-		{request.KindMachine, newOrder(request.Force, withForArgument("1h")), `force does not take "for": it is for extend`},
-		{request.KindMachine, newOrder(request.Preserve, withUntilArgument(six)), `preserve does not take "until": it is for extend`},
-		{request.KindMachine, newOrder(request.Retry, withInAdvanceArgument), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
-		{request.KindMachine, newOrder(request.AbandonInstance, withInAdvanceArgument, withFlagSyntax), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
+		{request.KindMachine, newOrder(request.Force, withExtendFor("1h")), `force does not take "for": it is for extend`},
+		{request.KindMachine, newOrder(request.Preserve, withExtendUntil(six)), `preserve does not take "until": it is for extend`},
+		{request.KindMachine, newOrder(request.Retry, asOrderInAdvance), `retry does not take "inAdvance": it is for extend, hold, force, skip`},
+		{request.KindMachine, newOrder(request.AbandonInstance, asOrderInAdvance, asCommandLineOrder), `abandon-instance does not take "--in-advance": it is for extend, hold, force, skip`},
 		{request.KindMachine, newOrder(request.Force, withRevision(1)), `force does not take "revision"`},
 		{request.KindMachineDeployment, newOrder(request.Start, withRevision(1)), `start does not take "revision": it is for cancel, undo, retry, approve`},
-		{request.KindMachineDeployment, newOrder(request.Undo, withBackArgument), `undo does not take "back": it is for cancel`},
-		{request.KindMachineDeployment, newOrder(request.Pause, withSteps(1)), `pause does not take "steps": it is for approve`},
+		{request.KindMachineDeployment, newOrder(request.Undo, asRollbackOrder), `undo does not take "back": it is for cancel`},
+		{request.KindMachineDeployment, newOrder(request.Pause, withApprovedSteps(1)), `pause does not take "steps": it is for approve`},
 
 		{request.KindMachine, newOrder(request.Extend), "extend needs either for DURATION or until TIME"},
-		{request.KindMachine, newOrder(request.Extend, withForArgument("0s")), "extend needs either for DURATION or until TIME"},
-		{request.KindMachine, newOrder(request.Extend, withForArgument("1h"), withUntilArgument(six), withFlagSyntax), "extend needs either --for DURATION or --until TIME"},
-		{request.KindMachine, newOrder(request.Extend, withForArgument("-1h")), "for -1h would shorten the drain; extend only gives more time"},
-		{request.KindMachine, newOrder(request.Extend, withForArgument("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
+		{request.KindMachine, newOrder(request.Extend, withExtendFor("0s")), "extend needs either for DURATION or until TIME"},
+		{request.KindMachine, newOrder(request.Extend, withExtendFor("1h"), withExtendUntil(six), asCommandLineOrder), "extend needs either --for DURATION or --until TIME"},
+		{request.KindMachine, newOrder(request.Extend, withExtendFor("-1h")), "for -1h would shorten the drain; extend only gives more time"},
+		{request.KindMachine, newOrder(request.Extend, withExtendFor("an hour")), `for is not a duration such as 1h30m: time: invalid duration "an hour"`},
 		{
-			request.KindMachine, newOrder(request.Extend, withUntilArgument("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
+			request.KindMachine, newOrder(request.Extend, withExtendUntil("tomorrow")), `until is not an RFC 3339 time such as 2026-11-21T18:00:00Z: ` +
 				`parsing time "tomorrow" as "2006-01-02T15:04:05Z07:00": cannot parse "tomorrow" as "2006"`,
 		},
 		{request.KindMachineDeployment, newOrder(request.Undo, withRevision(-1)), "-1 is not a revision: revisions count from 1"},
-		{request.KindMachineDeployment, newOrder(request.Approve, withSteps(-1), withFlagSyntax), "--steps is -1: steps count from 1"},
+		{request.KindMachineDeployment, newOrder(request.Approve, withApprovedSteps(-1), asCommandLineOrder), "--steps is -1: steps count from 1"},
 
 		{request.KindMachine, newOrder(request.Retry, withUID("u-2")), "the request is for a machine with UID u-2, and this one has UID u-1"},
 		{request.KindMachineDeployment, newOrder(request.Pause, withUID("u-\n2")), "the request is for a deployment with UID u- 2, and this one has UID u-1"},
@@ -80,11 +80,11 @@ func TestInvalidOrders(t *testing.T) {
 func TestRequestsAreSummarised(t *testing.T) {
 	assert.Equal(t, "ann requested force: why", newOrder(request.Force).Summary())
 	assert.Equal(t, "ann requested start: why", newOrder(request.Start).Summary())
-	assert.Equal(t, "ann requested approve (steps: 1): why", newOrder(request.Approve, withSteps(1)).Summary())
+	assert.Equal(t, "ann requested approve (steps: 1): why", newOrder(request.Approve, withApprovedSteps(1)).Summary())
 	assert.Equal(
 		t,
 		"ann requested cancel and return (revision 3): why",
-		newOrder(request.Cancel, withBackArgument, withRevision(3)).Summary(),
+		newOrder(request.Cancel, asRollbackOrder, withRevision(3)).Summary(),
 	)
 	assert.Equal(t, "somebody requested ?", request.CommandOrder{}.Summary())
 }
@@ -113,15 +113,15 @@ func TestUserTextsAreCutToOneShortLine(t *testing.T) {
 func TestOrderJSONDoesNotChange(t *testing.T) {
 	full := newOrder(
 		request.Cancel,
-		withBackArgument,
+		asRollbackOrder,
 		withRevision(0),
-		withSteps(2),
-		withForArgument("1h"),
-		withUntilArgument("x"),
-		withInAdvanceArgument,
+		withApprovedSteps(2),
+		withExtendFor("1h"),
+		withExtendUntil("x"),
+		asOrderInAdvance,
 		withUID("u"),
 		withRequestTime,
-		withFlagSyntax,
+		asCommandLineOrder,
 	)
 	full.ParseError = "y"
 	text, err := json.Marshal(full)

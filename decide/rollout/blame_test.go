@@ -9,8 +9,12 @@ import (
 )
 
 // denialCausesRollback reports whether the rollout is rolled back if a new machine fails with this denial.
-func denialCausesRollback(denied rollout.Denial, was, is rollout.Source, good ...func(*rollout.Member)) bool {
-	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
+func denialCausesRollback(
+	denied rollout.DenialReason,
+	was, is rollout.InstanceSource,
+	good ...func(*rollout.Member),
+) bool {
+	o := rollingUpdateDeployment(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
 	o.RollbackPolicy, o.Progress = rollout.AutoRollback{
 		HasMaxFailed: true,
 	}, rollout.Progress{
@@ -19,36 +23,36 @@ func denialCausesRollback(denied rollout.Denial, was, is rollout.Source, good ..
 		Good:     "ms2",
 	}
 	o.Sets[1].Source, o.Sets[2].Source = was, is
-	o.Sets[1] = withMachine(o.Sets[1], 0, good...)
-	o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.DenialReason = denied })
+	o.Sets[1] = withChangedMachine(o.Sets[1], 0, good...)
+	o.Sets[2] = withChangedMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.DenialReason = denied })
 	return recordedPin(o) != nil
 }
 
 // A denial counts against the new template only if the earlier template is known not to cause the same denial.
 func TestWhichDenialsCauseRollback(t *testing.T) {
-	of := rollout.Source{Provider: "aws", Account: "a", Type: "small", Object: "user-data"}
-	with := func(change func(*rollout.Source)) rollout.Source {
+	of := rollout.InstanceSource{Provider: "aws", Account: "a", InstanceType: "small", Object: "user-data"}
+	with := func(change func(*rollout.InstanceSource)) rollout.InstanceSource {
 		s := of
 		change(&s)
 		return s
 	}
-	provider := with(func(s *rollout.Source) { s.Provider = "gcp" })
-	account := with(func(s *rollout.Source) { s.Account = "b" })
-	size := with(func(s *rollout.Source) { s.Type = "large" })
-	object := with(func(s *rollout.Source) { s.Object = "other" })
-	for _, denial := range []rollout.Denial{
+	provider := with(func(s *rollout.InstanceSource) { s.Provider = "gcp" })
+	account := with(func(s *rollout.InstanceSource) { s.Account = "b" })
+	size := with(func(s *rollout.InstanceSource) { s.InstanceType = "large" })
+	object := with(func(s *rollout.InstanceSource) { s.Object = "other" })
+	for _, denial := range []rollout.DenialReason{
 		rollout.DeniedByNetwork, rollout.DeniedByWorker, rollout.DeniedByCredentials, rollout.DeniedByQuota, rollout.DeniedBySecret,
 	} {
 		assert.False(t, denialCausesRollback(denial, of, of), denial)
 		assert.False(t, denialCausesRollback(denial, of, object), denial)
-		assert.False(t, denialCausesRollback(denial, rollout.Source{}, of), denial)
-		assert.False(t, denialCausesRollback(denial, of, rollout.Source{}), denial)
+		assert.False(t, denialCausesRollback(denial, rollout.InstanceSource{}, of), denial)
+		assert.False(t, denialCausesRollback(denial, of, rollout.InstanceSource{}), denial)
 		assert.Equal(t, denial != rollout.DeniedByNetwork, denialCausesRollback(denial, of, provider), denial)
 	}
 	assert.False(t, denialCausesRollback(rollout.DeniedByWorker, of, account), "no worker serves the old machines either")
 	assert.True(t, denialCausesRollback(rollout.DeniedByCredentials, of, account))
 	assert.True(t, denialCausesRollback(rollout.DeniedBySecret, of, account))
-	one := func(object string) rollout.Source { return rollout.Source{Object: object} }
+	one := func(object string) rollout.InstanceSource { return rollout.InstanceSource{Object: object} }
 	assert.True(t, denialCausesRollback(rollout.DeniedBySecret, one("v1"), one("v2")), "the only Secret of the new class")
 	assert.False(t, denialCausesRollback(rollout.DeniedBySecret, one("v1"), one("v1")))
 	assert.True(t, denialCausesRollback(rollout.DeniedByQuota, of, account))
@@ -60,13 +64,19 @@ func TestWhichDenialsCauseRollback(t *testing.T) {
 		denialCausesRollback(rollout.DeniedByTemplate, of, object),
 		"the Secret that only the new class uses is invalid",
 	)
-	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, rollout.Source{}, rollout.Source{}))
+	assert.True(t, denialCausesRollback(rollout.DeniedByTemplate, rollout.InstanceSource{}, rollout.InstanceSource{}))
 }
 
 // If the cloud also denies a machine of the earlier template, the new template is not the cause.
 func TestDenialSharedByGoodSetCausesNoRollback(t *testing.T) {
-	was, is := rollout.Source{Object: "v1", Type: "small"}, rollout.Source{Object: "v2", Type: "large"}
-	for _, denial := range []rollout.Denial{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
+	was, is := rollout.InstanceSource{
+		Object:       "v1",
+		InstanceType: "small",
+	}, rollout.InstanceSource{
+		Object:       "v2",
+		InstanceType: "large",
+	}
+	for _, denial := range []rollout.DenialReason{rollout.DeniedByTemplate, rollout.DeniedByQuota} {
 		alike := func(m *rollout.Member) { m.DenialReason = denial }
 		assert.True(t, denialCausesRollback(denial, was, is), denial)
 		assert.False(t, denialCausesRollback(denial, was, is, alike), denial)
@@ -89,7 +99,7 @@ func withMissingObject(clusterAPI bool) func(*rollout.MachineSet) {
 }
 
 // An automatic rollback never selects a set that cannot create machines, and the condition Degraded gives the reason.
-func TestASetThatLacksAnObjectIsNeverPinned(t *testing.T) {
+func TestNoRollbackToASetThatLacksAnObject(t *testing.T) {
 	for _, clusterAPI := range []bool{false, true} {
 		lacks := withMissingObject(clusterAPI)
 		t.Run("an automatic rollback", func(t *testing.T) {
@@ -113,9 +123,9 @@ func TestASetThatLacksAnObjectIsNeverPinned(t *testing.T) {
 			assert.NotContains(t, rollout.Decide(o).Why, "shop/x")
 		})
 		t.Run("a person's pin", func(t *testing.T) {
-			o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
+			o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
 			o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Completed: epoch, Good: "ms2"}
-			o.PinTo, o.PinnedBy = 1, "ann: slow"
+			o.PinRevision, o.PinRequestedBy = 1, "ann: slow"
 			lacks(&o.Sets[0])
 			assert.Nil(t, recordedPin(o))
 			assert.Equal(
@@ -126,7 +136,7 @@ func TestASetThatLacksAnObjectIsNeverPinned(t *testing.T) {
 		})
 		t.Run("a person's pin does not hide a rollback that is possible", func(t *testing.T) {
 			o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
-			o.PinTo, o.PinnedBy = 1, "ann: slow"
+			o.PinRevision, o.PinRequestedBy = 1, "ann: slow"
 			lacks(&o.Sets[0])
 			assert.Equal(t, "ms2", recordedPin(o).Set)
 		})
@@ -141,7 +151,7 @@ func TestASetThatLacksAnObjectIsNeverPinned(t *testing.T) {
 		t.Run("no machine is deleted for a pinned set that can make none", func(t *testing.T) {
 			o := deploymentAfterRollback()
 			o.Strategy = rollout.Recreate
-			o = withAnnotations(o)
+			o = withCorrectAnnotations(o)
 			assert.NotEmpty(t, rollout.Decide(o).Resize)
 			lacks(&o.Sets[1])
 			d := rollout.Decide(o)
@@ -156,9 +166,9 @@ func TestTheHistoryLimitKeepsTheGoodSet(t *testing.T) {
 	o := newFailingRollout(0, rollout.AutoRollback{HasMaxFailed: true})
 	o.Sets[0], o.Sets[1] = oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0)
 	o.HistoryLimit = new(0)
-	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(pausedDeployment(o)).Delete))
+	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(withPause(o)).Delete))
 	o.Sets[2] = currentSet(3, 5, 5, 5)
-	o = withAnnotations(o)
+	o = withCorrectAnnotations(o)
 	assert.Equal(t, []string{"ms1", "ms2"}, targetNames(rollout.Decide(o).Delete))
 }
 
@@ -168,7 +178,7 @@ func TestMachinesCanBePinnedToTheSetBeforeARestart(t *testing.T) {
 	o := newFailingRollout(2, rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 1})
 	o.Sets[1].ClusterAPI.DuplicatesTemplate = true
 	assert.Equal(t, "ms2", recordedPin(o).Set)
-	o.RollbackPolicy, o.PinTo = rollout.AutoRollback{}, 2
+	o.RollbackPolicy, o.PinRevision = rollout.AutoRollback{}, 2
 	assert.Equal(t, "ms2", recordedPin(o).Set)
 	o = withRecordedProgress(o)
 	o.ClusterAPI.UsesExtension = true

@@ -31,8 +31,8 @@ type ClusterAPISet struct {
 	MissingObject string
 	// an extension's answer whether this set's machines can be updated to the current template; zero: no answer
 	// requested
-	Answer   ExtensionAnswer
-	Transfer MachineTransfer // the set's transfer annotations
+	ExtensionAnswer ExtensionAnswer
+	Transfer        MachineTransfer // the set's transfer annotations
 }
 
 // ClusterAPIDeployment holds the facts that only deployments of Cluster API have. Only the files clusterapi*.go read
@@ -133,7 +133,7 @@ func (p *planner) clusterAPIAvailableCondition() Condition {
 		list.ValueIf(p.facts.ClusterAPI.Machines.ReplicasUnset, Condition{
 			Type:    kind,
 			Status:  vocabulary.StatusUnknown,
-			Reason:  vocabulary.ReasonWaitingForReplicasSet,
+			Reason:  vocabulary.ReasonReplicasNotSet,
 			Message: "Waiting for spec.replicas set",
 		}),
 		list.ValueIf(available >= needed, Condition{Type: kind, Status: vocabulary.StatusTrue, Reason: kind}),

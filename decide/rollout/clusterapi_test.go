@@ -26,7 +26,7 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 		"a set differs":       func(o *rollout.Facts) { o.Sets[0].Drifted = true },
 		"it is invalid":       func(o *rollout.Facts) { o.InvalidReason = "no" },
 	} {
-		o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+		o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		change(&o)
 		require.True(t, rollout.Decide(o).HasActions() || o.InvalidReason != "", name)
 		o.ClusterAPI.SuspensionReason, o.HasFinalizer, o.Generation, o.ObservedGeneration = "its Cluster is paused", false, 1, 1
@@ -39,20 +39,20 @@ func TestASuspendedDeploymentDoesNothing(t *testing.T) {
 			[]string{plan.Decision.HoldBy, plan.Decision.Hold},
 			name,
 		)
-		assert.NotContains(t, plan.Pending.Why, "finalizer", name)
+		assert.NotContains(t, plan.PendingWork.Why, "finalizer", name)
 	}
-	o := rollingUpdate(0, 1, 0)
+	o := rollingUpdateDeployment(0, 1, 0)
 	o.Deleting, o.HasFinalizer, o.ClusterAPI.SuspensionReason = true, true, "its Cluster is paused"
 	plan := rollout.PlanDeployment(o)
-	assert.Equal(t, attention.NeedDeletion, plan.Pending.Need, "its run stays open")
-	assert.Equal(t, "its Cluster is paused", plan.Pending.Why)
+	assert.Equal(t, attention.NeedDeletion, plan.PendingWork.Need, "its run stays open")
+	assert.Equal(t, "its Cluster is paused", plan.PendingWork.Why)
 }
 
 // If an object of the template does not exist, no set is created for the template. The existing sets still follow
 // spec.replicas.
 func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 	lack := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist"}
-	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))
 	require.NotNil(t, rollout.Decide(o).Create)
 	o.CreationProblem = lack
 	plan := rollout.PlanDeployment(o)
@@ -73,14 +73,14 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 		plan.Status.Conditions[1],
 	)
 
-	o = rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3))
+	o = rollingUpdateDeployment(5, 1, 0, oldSet(1, 3, 3, 3))
 	o.CreationProblem = lack
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(o)))
-	o = rollingUpdate(1, 1, 0, oldSet(1, 3, 3, 3))
+	o = rollingUpdateDeployment(1, 1, 0, oldSet(1, 3, 3, 3))
 	o.CreationProblem = lack
 	assert.Equal(t, map[string]int{"ms1": 1}, changedSizes(rollout.Decide(o)))
 
-	o = rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+	o = rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	o.CreationProblem = lack
 	assert.Equal(
 		t,
@@ -92,31 +92,38 @@ func TestASetIsCreatedOnlyIfTheObjectsOfTheTemplateExist(t *testing.T) {
 
 // All sets that differ from the deployment are updated before any size changes, even if no set has the current
 // template.
-func TestAllSetsFollowTheDeployment(t *testing.T) {
+func TestSetsAreUpdatedBeforeTheyAreResized(t *testing.T) {
 	d := rollout.Decide(
-		rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0), withDrift(currentSet(3, 0, 0, 0))),
+		rollingUpdateDeployment(
+			3,
+			1,
+			0,
+			withDrift(oldSet(1, 3, 3, 3)),
+			oldSet(2, 0, 0, 0),
+			withDrift(currentSet(3, 0, 0, 0)),
+		),
 	)
 	assert.Equal(t, []string{"ms1", "ms3"}, targetNames(d.Sync))
 	assert.Empty(t, d.Resize)
 	assert.Equal(t, "bring 2 sets up to date", d.Why)
 
-	d = rollout.Decide(rollingUpdate(3, 1, 0, withDrift(oldSet(4, 3, 3, 3)), withDrift(currentSet(3, 0, 0, 0))))
+	d = rollout.Decide(rollingUpdateDeployment(3, 1, 0, withDrift(oldSet(4, 3, 3, 3)), withDrift(currentSet(3, 0, 0, 0))))
 	require.NotNil(t, d.Revise)
 	assert.Equal(t, []string{"ms4"}, targetNames(d.Sync), "the revision and what follows are one write")
 
-	d = rollout.Decide(rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3))))
+	d = rollout.Decide(rollingUpdateDeployment(3, 1, 0, withDrift(oldSet(1, 3, 3, 3))))
 	assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	assert.Nil(t, d.Create, "then")
 	assert.Equal(t, "bring set ms1 up to date", d.Why)
 
-	o := rollingUpdate(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)))
+	o := rollingUpdateDeployment(3, 1, 0, withDrift(oldSet(1, 3, 3, 3)))
 	o.Paused = true
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Sync))
 }
 
 // Recheck is the next time at which the decision changes although no object changes.
-func TestADecisionIsRepeatedAtTheRecheckTime(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
+func TestADecisionHasTheEarliestRecheckTime(t *testing.T) {
+	o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3))
 	assert.Zero(t, rollout.Decide(o).Recheck)
 	o.ClusterAPI.RecheckTime, o.HasFinalizer = epochPlus(time.Hour), true
 	plan := rollout.PlanDeployment(o)
@@ -137,7 +144,7 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	lacking := oldSet(2, 0, 0, 0)
 	lacking.ClusterAPI.MissingObject = "X shop/x"
 	to := func(revision int64) *rollout.Rollback {
-		o := rollingUpdate(3, 1, 0, twin, lacking, currentSet(3, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, twin, lacking, currentSet(3, 3, 3, 3))
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
 	}
@@ -158,7 +165,14 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 	assert.Equal(t, gone, to(2))
 	assert.Equal(t, gone, to(0), "the one before")
 
-	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), lacking, withMachine(currentSet(3, 3, 3, 2), 2, asFailedMachine))
+	o := rollingUpdateDeployment(
+		3,
+		1,
+		0,
+		oldSet(1, 0, 0, 0),
+		lacking,
+		withChangedMachine(currentSet(3, 3, 3, 2), 2, asFailedMachine),
+	)
 	o.RollbackPolicy, o.Progress = rollout.AutoRollback{
 		HasMaxFailed: true,
 	}, rollout.Progress{
@@ -176,7 +190,7 @@ func TestARollbackNeedsAnotherTemplateWhoseObjectsExist(t *testing.T) {
 // The conditions of Cluster API replace the condition Available. The condition Progressing remains. The status omits
 // the number of unavailable machines.
 func TestConditionsOfClusterAPI(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
+	o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{}
 	o.HasFinalizer = true
 	status := rollout.PlannedStatus(o)
@@ -204,5 +218,5 @@ func TestConditionsOfClusterAPI(t *testing.T) {
 	o.ReportedStatus = status
 	o.ReportedStatus = rollout.PlannedStatus(o)
 	o.ReportedStatus.Counts.Unavailable = 0
-	assert.False(t, rollout.PlanDeployment(o).NeedsReport)
+	assert.False(t, rollout.PlanDeployment(o).NeedsStatusWrite)
 }

@@ -10,12 +10,12 @@ import (
 	"millwright/decide/phrase"
 )
 
-// inPlaceCandidates returns the old sets that have machines and another template, and whose machines an extension may
+// inPlaceCandidateSets returns the old sets that have machines and another template, and whose machines an extension may
 // update in place. A set with the current template is not a candidate for in-place updates, because its machines are
 // replaced.
-func (p *planner) inPlaceCandidates() []*setPlan {
+func (p *planner) inPlaceCandidateSets() []*setPlan {
 	if !p.facts.ClusterAPI.UsesExtension || p.facts.Strategy != RollingUpdate || p.currentSet == nil ||
-		p.currentSet.size >= p.stepTarget {
+		p.currentSet.size >= p.stepMachineCount {
 		return nil
 	}
 	ofTemplate := func(set *setPlan) bool { return set == p.templateSet || set.ClusterAPI.DuplicatesTemplate }
@@ -24,10 +24,10 @@ func (p *planner) inPlaceCandidates() []*setPlan {
 	})
 }
 
-// remainingTransferCount returns how many more machines may move to the current set: stepTarget, minus the size of the
+// remainingTransferCount returns how many more machines may move to the current set: stepMachineCount, minus the size of the
 // current set, minus the number of machines that are already due to move.
 func (p *planner) remainingTransferCount() int {
-	return p.stepTarget - p.currentSet.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
+	return p.stepMachineCount - p.currentSet.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
 			return 0
 		}
@@ -35,18 +35,18 @@ func (p *planner) remainingTransferCount() int {
 	})
 }
 
-// hasAnswer reports whether an extension has answered the request whether a set's machines can be updated in place to
+// hasExtensionAnswer reports whether an extension has answered the request whether a set's machines can be updated in place to
 // the current template.
-func (p *planner) hasAnswer(set *setPlan) bool {
-	return set.ClusterAPI.Answer.TargetSetUID == p.currentSet.UID && p.currentSet.UID != "" &&
-		!set.ClusterAPI.Answer.Failed
+func (p *planner) hasExtensionAnswer(set *setPlan) bool {
+	return set.ClusterAPI.ExtensionAnswer.TargetSetUID == p.currentSet.UID && p.currentSet.UID != "" &&
+		!set.ClusterAPI.ExtensionAnswer.Failed
 }
 
-// waitsForAnswer reports whether the rollout waits for an extension. If the extension does not answer, old sets still
+// waitsForExtensionAnswer reports whether the rollout waits for an extension. If the extension does not answer, old sets still
 // follow spec.replicas.
-func (p *planner) waitsForAnswer() bool {
-	all := p.inPlaceCandidates()
-	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasAnswer(set) }) {
+func (p *planner) waitsForExtensionAnswer() bool {
+	all := p.inPlaceCandidateSets()
+	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasExtensionAnswer(set) }) {
 		p.assignTransfers(all)
 		return false
 	}
@@ -63,12 +63,12 @@ func (p *planner) waitsForAnswer() bool {
 // extensionFailure names the set for which the request to an extension failed, and the reason. If no request has
 // failed, extensionFailure returns an empty string.
 func (p *planner) extensionFailure() string {
-	for _, set := range p.inPlaceCandidates() {
-		if a := set.ClusterAPI.Answer; a.Failed && a.TargetSetUID == p.currentSet.UID {
+	for _, set := range p.inPlaceCandidateSets() {
+		if a := set.ClusterAPI.ExtensionAnswer; a.Failed && a.TargetSetUID == p.currentSet.UID {
 			return fmt.Sprintf(
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
-				phrase.CutText(a.Why, maxReasonBytes),
+				phrase.TruncateText(a.Why, maxReasonBytes),
 			)
 		}
 	}
@@ -79,7 +79,7 @@ func (p *planner) extensionFailure() string {
 // set.
 func (p *planner) followReplicasInOldSet() {
 	if missing := p.missingMachineCount(); missing > 0 {
-		p.enlargeSet(newestSet(p.oldSets()), missing)
+		p.enlargeSet(newestSetWithMachines(p.oldSets()), missing)
 		return
 	}
 	p.followReplicas()
@@ -90,7 +90,7 @@ func (p *planner) followReplicasInOldSet() {
 // begins after their deletion.
 func (p *planner) assignTransfers(all []*setPlan) {
 	for _, set := range p.sets {
-		possible := slices.Contains(all, set) && set.ClusterAPI.Answer.Possible
+		possible := slices.Contains(all, set) && set.ClusterAPI.ExtensionAnswer.Possible
 		set.deletesBeforeTransfer = possible && set.transfer.To == "" && !set.hasReachedSize()
 		if set.transfer.To = ""; possible && !set.deletesBeforeTransfer {
 			set.transfer.To, set.unhealthyMachineCount = p.currentSet.Name, 0 // a transfer moves machines with nodes first
@@ -101,7 +101,7 @@ func (p *planner) assignTransfers(all []*setPlan) {
 
 // hasReachedSize reports whether a set has no surplus and its workflow has acted on its size.
 func (set *setPlan) hasReachedSize() bool {
-	return set.activeMachineCount <= set.size && set.ActedOnSize == set.Replicas
+	return set.activeMachineCount <= set.size && set.ObservedReplicas == set.Replicas
 }
 
 // continueTransfers continues the transfers of sets with surplus machines, and ends all other transfers. Without a
@@ -157,11 +157,11 @@ func (p *planner) askExtension(d *Decision) {
 	if p.facts.StopReason() != "" || p.currentSet == nil || p.currentSet.UID == "" {
 		return
 	}
-	for _, set := range p.inPlaceCandidates() {
+	for _, set := range p.inPlaceCandidateSets() {
 		switch {
-		case p.hasAnswer(set):
-		case set.ClusterAPI.Answer.TargetSetUID == p.currentSet.UID && p.facts.Now.Before(set.ClusterAPI.Answer.RequestedAt.Add(ExtensionRetryInterval)):
-			d.limitRecheckTime(set.ClusterAPI.Answer.RequestedAt.Add(ExtensionRetryInterval))
+		case p.hasExtensionAnswer(set):
+		case set.ClusterAPI.ExtensionAnswer.TargetSetUID == p.currentSet.UID && p.facts.Now.Before(set.ClusterAPI.ExtensionAnswer.RequestedAt.Add(ExtensionRetryInterval)):
+			d.limitRecheckTime(set.ClusterAPI.ExtensionAnswer.RequestedAt.Add(ExtensionRetryInterval))
 		default:
 			appendBounded(&d.Ask, set.asTarget("the template is new"))
 		}
@@ -179,7 +179,7 @@ func (d *Decision) limitRecheckTime(at time.Time) {
 // keeps enough machines available while another machine is updated in place. Source: Cluster API.
 func (p *planner) addSurgeMachine() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ActedOnSize != set.size ||
+		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ObservedReplicas != set.size ||
 			set.updatingMachineCount > 0
 	}
 	if !p.hasTransfers() || !p.leavesSizesUnchanged() || slices.ContainsFunc(p.sets, busy) ||
@@ -191,7 +191,7 @@ func (p *planner) addSurgeMachine() {
 
 // acknowledgeMoves adds the machines that were moved to a set for in-place updates to the set's size, so that the
 // updates may begin. The sizes of old sets also include moved machines, because the template may have changed since the
-// move. At most MaxBatch moved machines are added at a time, because an annotation names them until their updates
+// move. At most MaxBatchSize moved machines are added at a time, because an annotation names them until their updates
 // begin.
 func (p *planner) acknowledgeMoves() {
 	for _, set := range p.sets {
@@ -200,7 +200,7 @@ func (p *planner) acknowledgeMoves() {
 			func(m Member) bool { return m.ClusterAPI.Moved && !m.ClusterAPI.Unacknowledged },
 		)
 		fresh := list.Filter(set.Machines, func(m Member) bool { return m.ClusterAPI.Unacknowledged && !m.Deleting })
-		fresh = fresh[:min(len(fresh), max(MaxBatch-len(counted), 0))]
+		fresh = fresh[:min(len(fresh), max(MaxBatchSize-len(counted), 0))]
 		size := set.size + min(len(fresh), max(set.activeMachineCount-set.size, 0))
 		if set.raiseSize(size-set.size, "machines that are updated in place have moved to it"); set.size >= size {
 			counted = append(counted, fresh...)

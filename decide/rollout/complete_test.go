@@ -14,7 +14,7 @@ import (
 // been ready for less than minReadySeconds may still fail. A set whose status does not show its new size yet may still
 // create or delete machines.
 func TestRolloutCompletion(t *testing.T) {
-	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ActedOnSize = n; return s }
+	seen := func(n int, s rollout.MachineSet) rollout.MachineSet { s.ObservedReplicas = n; return s }
 	tooYoung := func(m *rollout.Member) { m.Available = false }
 	for _, row := range []struct {
 		name string
@@ -22,18 +22,18 @@ func TestRolloutCompletion(t *testing.T) {
 		want bool
 	}{
 		{"all are available", currentSet(2, 3, 3, 3), true},
-		{"all are ready, one is too young", withMachine(currentSet(2, 3, 3, 3), 1, tooYoung), false},
+		{"all are ready, one is too young", withChangedMachine(currentSet(2, 3, 3, 3), 1, tooYoung), false},
 		{"the set has not seen that it became larger", seen(2, currentSet(2, 3, 3, 3)), false},
 		{"the set has not seen that it became smaller", seen(4, currentSet(2, 3, 3, 3)), false},
-		{"one is Failed", withMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine), false},
-		{"one is Failed and preserved", withMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine, asPreservedMachine), true},
+		{"one is Failed", withChangedMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine), false},
+		{"one is Failed and preserved", withChangedMachine(currentSet(2, 3, 3, 3), 1, asFailedMachine, asPreservedMachine), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, rollout.Decide(rollingUpdate(3, 1, 0, row.set)).Complete)
+			assert.Equal(t, row.want, rollout.Decide(rollingUpdateDeployment(3, 1, 0, row.set)).Complete)
 		})
 	}
 	t.Run("the status says so only then, and the deadline runs until then", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, withMachine(currentSet(2, 3, 3, 3), 1, tooYoung))
+		o := rollingUpdateDeployment(3, 1, 0, withChangedMachine(currentSet(2, 3, 3, 3), 1, tooYoung))
 		o.ProgressDeadline = new(time.Minute)
 		for _, c := range rollout.PlannedStatus(o).Conditions {
 			if c.Type == vocabulary.ConditionProgressing {
@@ -47,7 +47,7 @@ func TestRolloutCompletion(t *testing.T) {
 // not reduce the number of available machines, but the rollout step limits the number of machines with the new
 // template.
 func TestUnhealthyMachinesCountTowardAnInPlaceStep(t *testing.T) {
-	oldSet := withMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
+	oldSet := withChangedMachine(candidateSet(oldSet(1, 6, 6, 6)), 5, asUnhealthyMachine)
 	for _, row := range []struct {
 		name string
 		step int
@@ -59,8 +59,8 @@ func TestUnhealthyMachinesCountTowardAnInPlaceStep(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := withRolloutSteps(
-				inPlaceUpdate(6, 0, 4, oldSet, currentSet(2, 0, 0, 0)),
-				rollout.Step{Size: countBound(row.step), NeedsApproval: true},
+				inPlaceUpdateDeployment(6, 0, 4, oldSet, currentSet(2, 0, 0, 0)),
+				rollout.Step{Size: countValue(row.step), NeedsApproval: true},
 			)
 			assert.Equal(t, row.want, targetNames(rollout.Decide(o).Select))
 		})

@@ -98,7 +98,7 @@ func (c NodeChanges) Len() int {
 }
 
 // Decision contains the next changes of a deployment. A Decision may be carried out twice. The next decision repeats
-// all changes that were not carried out. The lists have at most MaxBatch entries in all, or fewer if names are long.
+// all changes that were not carried out. The lists have at most MaxBatchSize entries in all, or fewer if names are long.
 // The next decision has the remaining entries.
 type Decision struct {
 	// if Rollback is set, the decision has no other changes, because a rollback changes the template
@@ -169,22 +169,22 @@ func (p *planner) addResizes(d *Decision) {
 				Version:  set.Version,
 				From:     set.Replicas,
 				To:       set.size,
-				ActedOn:  set.ActedOnSize,
+				ActedOn:  set.ObservedReplicas,
 				Desired:  p.facts.Replicas,
 				Max:      maxReplicas(p.facts),
-				Forced:   set.isForced,
+				Forced:   set.isResizeForced,
 				Transfer: set.transfer,
 				Why:      set.sizeReason,
-				HasEvent: p.hasEvent(set),
+				HasEvent: p.reportsResizeAsEvent(set),
 			})
 		}
 	}
 	sortReceiversFirst(d.Resize)
 }
 
-// hasEvent reports whether a set's new size is reported as an event. During a rollout, a set has at most two such
+// reportsResizeAsEvent reports whether a set's new size is reported as an event. During a rollout, a set has at most two such
 // events, for its first machine and for the deletion of its last machine.
-func (p *planner) hasEvent(set *setPlan) bool {
+func (p *planner) reportsResizeAsEvent(set *setPlan) bool {
 	return set.size != set.Replicas && (p.isOnlyScaling() || set.Replicas == 0 || set.size == 0)
 }
 
@@ -219,8 +219,8 @@ func (r Progress) MergedWith(next Progress) Progress {
 	return next
 }
 
-// MaxBatch is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatch.
-const MaxBatch = 50
+// MaxBatchSize is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatchSize.
+const MaxBatchSize = 50
 
 // Bounds of a decision, in bytes. Source: a decision may take 16 KiB in a history. The history contains Why twice. The
 // remaining bytes are for status texts.
@@ -232,23 +232,23 @@ const (
 )
 
 // listSpace is the number of entries and bytes that still fit into a decision's lists.
-type listSpace struct{ entries, bytes int }
+type listSpace struct{ entryCount, byteCount int }
 
 // reserve reports whether the given entries and bytes fit into the remaining space, and subtracts them if they do. The
 // first entry always fits, because an empty decision would be repeated forever.
 func (s *listSpace) reserve(entries, bytes int) bool {
-	if s.entries < entries || (s.bytes < bytes && s.entries < MaxBatch) {
+	if s.entryCount < entries || (s.byteCount < bytes && s.entryCount < MaxBatchSize) {
 		return false
 	}
-	s.entries, s.bytes = s.entries-entries, s.bytes-bytes
+	s.entryCount, s.byteCount = s.entryCount-entries, s.byteCount-bytes
 	return true
 }
 
-// entriesThatFit returns the longest prefix of entries that fits into the remaining space.
-func entriesThatFit[T any](s *listSpace, entries []T) []T {
+// longestFittingPrefix returns the longest prefix of entries that fits into the remaining space.
+func longestFittingPrefix[T any](s *listSpace, entries []T) []T {
 	for i, entry := range entries {
 		if !s.reserve(1, encodedSize(entry)) {
-			s.entries = 0 // no space is left, so that later lists get no entries before this list is complete
+			s.entryCount = 0 // no space is left, so that later lists get no entries before this list is complete
 			return entries[:i]
 		}
 	}
@@ -264,22 +264,22 @@ func encodedSize(entry any) int {
 // limitLists shortens a decision's lists to one batch, in the order in which the lists are executed. The next decision
 // has the remaining entries.
 func (d *Decision) limitLists() {
-	s := &listSpace{MaxBatch, maxListBytes}
+	s := &listSpace{MaxBatchSize, maxListBytes}
 	if d.Trigger != nil {
-		d.Trigger.Drop = entriesThatFit(s, d.Trigger.Drop)
+		d.Trigger.Drop = longestFittingPrefix(s, d.Trigger.Drop)
 	}
-	d.Mark = entriesThatFit(s, d.Mark)
+	d.Mark = longestFittingPrefix(s, d.Mark)
 	for _, list := range []*[]ObjectTarget{&d.Release, &d.Adopt, &d.Unmark, &d.AllowScaleUp, &d.ForbidScaleUp, &d.Sync} {
-		*list = entriesThatFit(s, *list)
+		*list = longestFittingPrefix(s, *list)
 	}
 	if d.Record != nil {
-		d.Record.Failed = entriesThatFit(s, d.Record.Failed)
+		d.Record.Failed = longestFittingPrefix(s, d.Record.Failed)
 	}
-	d.Ask = entriesThatFit(s, d.Ask)
-	d.Resize = entriesThatFit(s, d.Resize)
-	d.Move = entriesThatFit(s, d.Move)
+	d.Ask = longestFittingPrefix(s, d.Ask)
+	d.Resize = longestFittingPrefix(s, d.Resize)
+	d.Move = longestFittingPrefix(s, d.Move)
 	d.limitNodeLists(s)
-	d.Delete = entriesThatFit(s, d.Delete)
+	d.Delete = longestFittingPrefix(s, d.Delete)
 }
 
 // limitNodeLists keeps or drops all entries of a machine together, so that the machine's node is written only once.

@@ -28,13 +28,13 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 		Settings: rollout.Settings{
 			Replicas:       200 * each,
 			Strategy:       strategy,
-			MaxSurge:       percentBound(10),
-			MaxUnavailable: percentBound(10),
+			MaxSurge:       percentValue(10),
+			MaxUnavailable: percentValue(10),
 			HistoryLimit:   new(3),
-			Steps:          []rollout.Step{{Size: percentBound(50)}},
+			Steps:          []rollout.Step{{Size: percentValue(50)}},
 			RollbackPolicy: rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 4000},
 		},
-		MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: true},
+		MCM: rollout.MCMDeployment{ProtectsNodesFromAutoscaler: true},
 	}
 	var named []string
 	for n := range 200 {
@@ -46,7 +46,7 @@ func hugeDeployment(strategy rollout.Strategy, each, name int) rollout.Facts {
 			m.Name = longName(name, fmt.Sprintf("-%d-%d", n, i))
 			m.UID = fmt.Sprintf("1d9ad1a5-2f8e-4b7a-%04d-%012d", n, i)
 			m.Version = "123456789"
-			m.MCM.Node, m.MCM.Tainted = m.Name, n == 199
+			m.MCM.NodeName, m.MCM.NodeTainted = m.Name, n == 199
 			switch i % 5 {
 			case 0:
 				named = append(named, m.Name)
@@ -90,7 +90,7 @@ func requireBoundedLists(t *testing.T, d rollout.Decision) {
 	text, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.Less(t, len(text), 12<<10, "%s", text)
-	require.LessOrEqual(t, countEntries(d), rollout.MaxBatch, "%s", text)
+	require.LessOrEqual(t, countEntries(d), rollout.MaxBatchSize, "%s", text)
 	require.LessOrEqual(t, len(d.Why), rollout.MaxSentenceBytes+300)
 }
 
@@ -160,9 +160,9 @@ func TestADeploymentOfManySetsIsTornDownInBatches(t *testing.T) {
 // Texts that people wrote are cut to the bound of a decision.
 func TestADecisionCutsLongReasons(t *testing.T) {
 	endless := strings.Repeat("because ", 10000)
-	held := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+	held := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	held.HoldReason = endless
-	wrong := rollingUpdate(3, 1, 0)
+	wrong := rollingUpdateDeployment(3, 1, 0)
 	wrong.InvalidReason = endless
 	for _, o := range []rollout.Facts{held, wrong} {
 		requireBoundedLists(t, rollout.Decide(o))
@@ -171,7 +171,7 @@ func TestADecisionCutsLongReasons(t *testing.T) {
 
 // Failed machines are recorded in batches. No failed machine is lost or counted twice.
 func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
-	o := rollingUpdate(200, 1, 0, withAllMachines(currentSet(1, 200, 200, 0), asFailedMachine))
+	o := rollingUpdateDeployment(200, 1, 0, withAllMachinesChanged(currentSet(1, 200, 200, 0), asFailedMachine))
 	o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, MaxFailed: 500}
 	o.Progress.Completed = time.Time{}
 	for _, want := range []int{50, 100, 150, 200} {
@@ -188,11 +188,11 @@ func TestManyFailedMachinesAreRecordedInBatches(t *testing.T) {
 
 // A simulated plan includes the steps that follow when the cluster autoscaler chooses machines for deletion.
 func TestPredictedStepsMarkMachinesChosenByTheAutoscaler(t *testing.T) {
-	o := rollingUpdate(2, 1, 0, currentSet(1, 3, 3, 3))
+	o := rollingUpdateDeployment(2, 1, 0, currentSet(1, 3, 3, 3))
 	o.MCM.TriggerAnnotation = "ms1-00~2026-01-01T10:00:00Z,gone~2026-01-01T10:00:00Z"
 	plan := simulate.PredictSteps(o)
 	require.NotEmpty(t, plan)
-	assert.Equal(t, []simulate.SizeOfSet{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)
+	assert.Equal(t, []simulate.PredictedSetSize{{Set: "ms1", Replicas: 2, Current: true}}, plan[len(plan)-1].Sizes)
 	took, ends := simulate.IdealDuration(o, time.Second, time.Second)
 	assert.True(t, ends)
 	assert.Equal(t, time.Second, took)

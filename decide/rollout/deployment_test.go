@@ -16,18 +16,18 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 		in   rollout.Facts
 		want *rollout.SetCreation
 	}{
-		{"no set yet", rollingUpdate(0, 1, 0), &rollout.SetCreation{Revision: 1, Max: 0}},
-		{"with machines", rollingUpdate(3, 1, 0), &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
-		{"invalid", invalidDeployment(rollingUpdate(3, 1, 0)), nil},
-		{"RollingUpdate", rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
-		{"Recreate, old machines are there", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
-		{"Recreate, none is", withStrategy(rollout.Recreate, rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Auto has its surge", withStrategy(rollout.InPlaceAuto, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
-		{"in-place Manual begins with none", withStrategy(rollout.InPlaceManual, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
-		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
-		{"one that is being deleted is none", rollingUpdate(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
-		{"paused: none is made", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), nil},
-		{"in steps: as many as the first wants", withRolloutSteps(rollingUpdate(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countBound(2), NeedsApproval: true}), &rollout.SetCreation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
+		{"no set yet", rollingUpdateDeployment(0, 1, 0), &rollout.SetCreation{Revision: 1, Max: 0}},
+		{"with machines", rollingUpdateDeployment(3, 1, 0), &rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}},
+		{"invalid", withInvalidSpec(rollingUpdateDeployment(3, 1, 0)), nil},
+		{"RollingUpdate", rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3)), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}},
+		{"Recreate, old machines are there", withStrategy(rollout.Recreate, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"Recreate, none is", withStrategy(rollout.Recreate, rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Auto has its surge", withStrategy(rollout.InPlaceAuto, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 3}},
+		{"in-place Manual begins with none", withStrategy(rollout.InPlaceManual, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"OnDelete begins with none", withStrategy(rollout.OnDelete, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), &rollout.SetCreation{Revision: 2, Desired: 3, Max: 3}},
+		{"one that is being deleted is none", rollingUpdateDeployment(3, 1, 0, withDeletion(currentSet(1, 0, 0, 0))), &rollout.SetCreation{Replicas: 3, Revision: 2, Desired: 3, Max: 4}},
+		{"paused: none is made", withPause(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), nil},
+		{"in steps: as many as the first wants", withRolloutSteps(rollingUpdateDeployment(10, 5, 0, oldSet(1, 10, 10, 10)), rollout.Step{Size: countValue(2), NeedsApproval: true}), &rollout.SetCreation{Replicas: 2, Revision: 2, Desired: 10, Max: 15}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -36,13 +36,13 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 		})
 	}
 	t.Run("all as it should be", func(t *testing.T) {
-		d := rollout.Decide(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)))
+		d := rollout.Decide(rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)))
 		assert.False(t, d.HasActions())
 		assert.True(t, d.Complete)
 		assert.Equal(t, "3 machines wanted and there, all of revision 1", d.Why)
 	})
 	t.Run("a deployment that is being deleted deletes its sets", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3), withDeletion(oldSet(3, 0, 0, 0)))
+		o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3), withDeletion(oldSet(3, 0, 0, 0)))
 		o.Deleting = true
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms1", "ms2"}, targetNames(d.Delete))
@@ -55,7 +55,7 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 		func(t *testing.T) {
 			set := withDeletion(currentSet(2, 3, 3, 3))
 			set.Orphaning = true
-			d := rollout.Decide(rollingUpdate(3, 3, 0, oldSet(1, 0, 0, 0), set))
+			d := rollout.Decide(rollingUpdateDeployment(3, 3, 0, oldSet(1, 0, 0, 0), set))
 			assert.False(t, d.HasActions())
 			assert.Equal(
 				t,
@@ -66,26 +66,30 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 			free.HasFinalizer = true
 			assert.False(
 				t,
-				rollout.Decide(rollingUpdate(3, 3, 0, free)).HasActions(),
+				rollout.Decide(rollingUpdateDeployment(3, 3, 0, free)).HasActions(),
 				"the garbage collector is done, and the set is not gone yet",
 			)
 			free.HasFinalizer = false
 			assert.NotNil(
 				t,
-				rollout.Decide(rollingUpdate(3, 3, 0, free)).Create,
+				rollout.Decide(rollingUpdateDeployment(3, 3, 0, free)).Create,
 				"the finalizer of somebody else is not waited for",
 			)
 			set.Current = false
-			assert.NotNil(t, rollout.Decide(rollingUpdate(3, 3, 0, set)).Create, "a set of another template is not waited for")
+			assert.NotNil(
+				t,
+				rollout.Decide(rollingUpdateDeployment(3, 3, 0, set)).Create,
+				"a set of another template is not waited for",
+			)
 		},
 	)
 	t.Run("of two with the template, the oldest is the one", func(t *testing.T) {
-		d := rollout.Decide(rollingUpdate(3, 1, 0, currentSet(2, 3, 3, 3), currentSet(1, 1, 1, 1)))
+		d := rollout.Decide(rollingUpdateDeployment(3, 1, 0, currentSet(2, 3, 3, 3), currentSet(1, 1, 1, 1)))
 		assert.Equal(t, "ms1", d.Revise.Name)
 		assert.Equal(t, int64(3), d.Revise.Revision)
 	})
 	t.Run("an invalid one says so, and can still go", func(t *testing.T) {
-		o := invalidDeployment(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)))
+		o := withInvalidSpec(rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)))
 		assert.Equal(t, "the selector is empty", rollout.Decide(o).Why)
 		assert.Equal(t, "Invalid", rollout.Decide(o).HoldBy)
 		o.Deleting = true
@@ -93,26 +97,29 @@ func TestSetWithTheTemplateIsFoundOrCreated(t *testing.T) {
 	})
 }
 
-func invalidDeployment(o rollout.Facts) rollout.Facts {
+func withInvalidSpec(o rollout.Facts) rollout.Facts {
 	o.InvalidReason = "the selector is empty"
 	return o
 }
-func pausedDeployment(o rollout.Facts) rollout.Facts { o.Paused = true; return o }
+func withPause(o rollout.Facts) rollout.Facts { o.Paused = true; return o }
 
 func withRolloutSteps(o rollout.Facts, steps ...rollout.Step) rollout.Facts {
 	o.Steps = steps
 	return o
 }
 
-func TestRecreate(t *testing.T) {
+func TestRecreateStrategy(t *testing.T) {
 	recreate := func(sets ...rollout.MachineSet) rollout.Decision {
-		return rollout.Decide(withStrategy(rollout.Recreate, rollingUpdate(3, 1, 1, sets...)))
+		return rollout.Decide(withStrategy(rollout.Recreate, rollingUpdateDeployment(3, 1, 1, sets...)))
 	}
 	t.Run("first the old set goes to 0", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))))
 	})
 	t.Run("it waits until the last old machine is gone", func(t *testing.T) {
-		d := recreate(withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))
+		d := recreate(
+			withAdditionalMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)),
+			currentSet(2, 0, 0, 0),
+		)
 		assert.Empty(t, changedSizes(d))
 		assert.Equal(t, "1 machine of old templates still there", d.Hold)
 		assert.True(t, d.Rolling)
@@ -120,14 +127,14 @@ func TestRecreate(t *testing.T) {
 	t.Run("it waits until no old set may create a machine", func(t *testing.T) {
 		empty := oldSet(1, 1, 0, 0)
 		assert.Equal(t, map[string]int{"ms1": 0}, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
-		empty.Replicas, empty.ActedOnSize = 0, 1
+		empty.Replicas, empty.ObservedReplicas = 0, 1
 		assert.Empty(t, changedSizes(recreate(empty, currentSet(2, 0, 0, 0))))
 	})
 	t.Run("then the new set gets its full size", func(t *testing.T) {
 		assert.Equal(t, map[string]int{"ms2": 3}, changedSizes(recreate(oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0))))
 	})
 	t.Run("without a block of bounds nothing is an error, and nothing may be missing", func(t *testing.T) {
-		o := withStrategy(rollout.Recreate, rollingUpdate(3, 0, 0, currentSet(1, 3, 3, 2)))
+		o := withStrategy(rollout.Recreate, rollingUpdateDeployment(3, 0, 0, currentSet(1, 3, 3, 2)))
 		assert.Equal(t, rollout.Condition{
 			Type:    "Available",
 			Status:  "False",
@@ -138,9 +145,9 @@ func TestRecreate(t *testing.T) {
 	})
 }
 
-func TestOnDelete(t *testing.T) {
+func TestOnDeleteStrategy(t *testing.T) {
 	onDelete := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
-		return rollout.Decide(withStrategy(rollout.OnDelete, rollingUpdate(replicas, 3, 3, sets...)))
+		return rollout.Decide(withStrategy(rollout.OnDelete, rollingUpdateDeployment(replicas, 3, 3, sets...)))
 	}
 	t.Run("old sets make no machines any more", func(t *testing.T) {
 		assert.Equal(t, []string{"ms1"}, targetNames(onDelete(3, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)).ForbidScaleUp))
@@ -157,7 +164,7 @@ func TestOnDelete(t *testing.T) {
 			changedSizes(
 				onDelete(
 					3,
-					withMachines(withoutScaleUp(oldSet(1, 3, 2, 2)), newMachine("out", asDeletingMachine)),
+					withAdditionalMachines(withoutScaleUp(oldSet(1, 3, 2, 2)), newMachine("out", asDeletingMachine)),
 					currentSet(2, 0, 0, 0),
 				),
 			),
@@ -203,15 +210,15 @@ func TestSurgeAndUnavailable(t *testing.T) {
 		in                 rollout.Facts
 		surge, unavailable int
 	}{
-		{"Recreate", withStrategy(rollout.Recreate, rollingUpdate(5, 1, 1)), 0, 0},
-		{"0 replicas", rollingUpdate(0, 1, 1), 0, 0},
-		{"1 of 5", rollingUpdate(5, 1, 1), 1, 1},
-		{"10 of 5 is capped", rollingUpdate(5, 1, 10), 1, 5},
-		{"in-place Manual has no surge", withStrategy(rollout.InPlaceManual, rollingUpdate(5, 1, 0)), 0, 1},
-		{"in-place Auto", withStrategy(rollout.InPlaceAuto, rollingUpdate(5, 1, 0)), 1, 0},
-		{"both zero", rollingUpdate(5, 0, 0), 0, 1},
-		{"surge is rounded up, unavailable down", rollout.Facts{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, MaxSurge: percentBound(25), MaxUnavailable: percentBound(25)}}, 2, 1},
-		{"no number below zero", rollingUpdate(5, -3, 1), 0, 1},
+		{"Recreate", withStrategy(rollout.Recreate, rollingUpdateDeployment(5, 1, 1)), 0, 0},
+		{"0 replicas", rollingUpdateDeployment(0, 1, 1), 0, 0},
+		{"1 of 5", rollingUpdateDeployment(5, 1, 1), 1, 1},
+		{"10 of 5 is capped", rollingUpdateDeployment(5, 1, 10), 1, 5},
+		{"in-place Manual has no surge", withStrategy(rollout.InPlaceManual, rollingUpdateDeployment(5, 1, 0)), 0, 1},
+		{"in-place Auto", withStrategy(rollout.InPlaceAuto, rollingUpdateDeployment(5, 1, 0)), 1, 0},
+		{"both zero", rollingUpdateDeployment(5, 0, 0), 0, 1},
+		{"surge is rounded up, unavailable down", rollout.Facts{Settings: rollout.Settings{Strategy: rollout.RollingUpdate, Replicas: 5, MaxSurge: percentValue(25), MaxUnavailable: percentValue(25)}}, 2, 1},
+		{"no number below zero", rollingUpdateDeployment(5, -3, 1), 0, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			surge, unavailable := rollout.SurgeAndUnavailable(row.in)
@@ -229,7 +236,7 @@ func TestScalingWhilePaused(t *testing.T) {
 			Settings: rollout.Settings{
 				Replicas: replicas,
 				Strategy: rollout.RollingUpdate,
-				MaxSurge: countBound(surge),
+				MaxSurge: countValue(surge),
 			},
 			Sets:             sets,
 			OperatorRequests: rollout.OperatorRequests{Paused: true},
@@ -258,8 +265,8 @@ func TestScalingWhilePaused(t *testing.T) {
 		{"a single set takes it all", frozen(3, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 3}},
 		{"out, single", frozen(9, 2, max12(oldSet(1, 8, 8, 8)), max12(currentSet(2, 0, 0, 0))), map[string]int{"ms1": 9}},
 		{"none is active", frozen(2, 2, max12(oldSet(1, 0, 0, 0)), max12(oldSet(2, 0, 0, 0))), map[string]int{"ms2": 2}},
-		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, asMachineToDeleteFirst), 1, asMachineToDeleteFirst)), map[string]int{"ms2": 2}},
-		{"what the autoscaler chose goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withMachine(withMachine(max12(currentSet(2, 4, 4, 4)), 0, asChosenMachine), 1, asChosenMachine)), map[string]int{"ms2": 2}},
+		{"what has the annotation delete-machine goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withChangedMachine(withChangedMachine(max12(currentSet(2, 4, 4, 4)), 0, asMachineToDeleteFirst), 1, asMachineToDeleteFirst)), map[string]int{"ms2": 2}},
+		{"what the autoscaler chose goes first", frozen(8, 2, max12(oldSet(1, 8, 8, 8)), withChangedMachine(withChangedMachine(max12(currentSet(2, 4, 4, 4)), 0, asChosenMachine), 1, asChosenMachine)), map[string]int{"ms2": 2}},
 		{"no set at all", frozen(2, 0), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -268,7 +275,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		})
 	}
 	t.Run("held is like paused", func(t *testing.T) {
-		o := rollingUpdate(10, 2, 0, oldSet(1, 8, 8, 8), currentSet(2, 4, 4, 4))
+		o := rollingUpdateDeployment(10, 2, 0, oldSet(1, 8, 8, 8), currentSet(2, 4, 4, 4))
 		o.HoldReason = "cancelled by ann"
 		d := rollout.Decide(o)
 		assert.False(t, d.HasActions())
@@ -280,7 +287,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		assert.Empty(t, changedSizes(d))
 	})
 	t.Run("an outdated annotation is put right", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3), oldSet(2, 0, 0, 0))
+		o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3), oldSet(2, 0, 0, 0))
 		o.Sets[0].DesiredReplicas = 7
 		o.Sets[0].Revision = 3
 		o.Sets[1].DesiredReplicas = 7
@@ -292,16 +299,16 @@ func TestScalingWhilePaused(t *testing.T) {
 		)
 	})
 	t.Run("a rollback while scaling: both go on at once", func(t *testing.T) {
-		o := rollingUpdate(6, 1, 0, currentSet(1, 1, 1, 1), oldSet(2, 3, 3, 3))
+		o := rollingUpdateDeployment(6, 1, 0, currentSet(1, 1, 1, 1), oldSet(2, 3, 3, 3))
 		o.Sets[0].Revision = 3
 		assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(rollout.Decide(o)))
 	})
 	t.Run("outside of a rollout, more are made at once although others are on their way out", func(t *testing.T) {
-		o := rollingUpdate(
+		o := rollingUpdateDeployment(
 			5,
 			0,
 			1,
-			withMachines(
+			withAdditionalMachines(
 				currentSet(1, 2, 2, 2),
 				newMachine("a", asDeletingMachine),
 				newMachine("b", asDeletingMachine),
@@ -317,7 +324,7 @@ func TestScalingWhilePaused(t *testing.T) {
 	})
 	for name, wanted := range map[string]int{"wholly": 10, "in part": 6} {
 		t.Run("outside of a rollout, a smaller number is taken back before it is carried out: "+name, func(t *testing.T) {
-			o := rollingUpdate(wanted, 1, 0, withObservedReplicas(currentSet(1, 0, 7, 7), 10))
+			o := rollingUpdateDeployment(wanted, 1, 0, withObservedReplicas(currentSet(1, 0, 7, 7), 10))
 			assert.Empty(t, changedSizes(rollout.Decide(o)), "while a rollout lasts, two numbers say what there may be")
 			o.ReportedStatus.Conditions = []rollout.Condition{
 				{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", LastUpdateTime: epochPlus(-time.Hour)},
@@ -326,7 +333,7 @@ func TestScalingWhilePaused(t *testing.T) {
 		})
 	}
 	t.Run("a larger number is carried out first: what is being made is not known yet", func(t *testing.T) {
-		o := rollingUpdate(0, 1, 0, withObservedReplicas(currentSet(1, 10, 0, 0), 0))
+		o := rollingUpdateDeployment(0, 1, 0, withObservedReplicas(currentSet(1, 10, 0, 0), 0))
 		o.ReportedStatus.Conditions = []rollout.Condition{
 			{Type: "Progressing", Status: "True", Reason: "NewMachineSetAvailable", LastUpdateTime: epochPlus(-time.Hour)},
 		}

@@ -27,8 +27,8 @@ func withExtensionAnswer(a rollout.ExtensionAnswer, o rollout.Facts) rollout.Fac
 	current := slices.IndexFunc(o.Sets, func(s rollout.MachineSet) bool { return s.Current })
 	for i := range o.Sets {
 		if !o.Sets[i].Current && a != (rollout.ExtensionAnswer{}) {
-			o.Sets[i].ClusterAPI.Answer = a
-			o.Sets[i].ClusterAPI.Answer.TargetSetUID, o.Sets[i].ClusterAPI.Answer.RequestedAt = o.Sets[current].UID, epoch
+			o.Sets[i].ClusterAPI.ExtensionAnswer = a
+			o.Sets[i].ClusterAPI.ExtensionAnswer.TargetSetUID, o.Sets[i].ClusterAPI.ExtensionAnswer.RequestedAt = o.Sets[current].UID, epoch
 		}
 	}
 	return o
@@ -75,71 +75,71 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 		why       string
 	}{
 		"one is lent at the start, of a surge of three": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 0, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 3, 0, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": to, "ms2": from},
 		},
 		"none is lent if machines may be unavailable": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms1": 5}, transfers: map[string]rollout.MachineTransfer{"ms1": to, "ms2": from},
 		},
 		"the lent one makes a move possible": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms1": 2}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"the lent one is not available yet": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 0), "ms1", ""))),
 			why: "1 new machine is not available yet: 3 are available, 3 are needed",
 		},
 		"a machine that has moved is counted": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, asMovedMachine))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withChangedMachine(receivingSet(currentSet(2, 1, 2, 2), "ms1", ""), 1, asMovedMachine))),
 			sizes: map[string]int{"ms2": 2}, transfers: map[string]rollout.MachineTransfer{"ms2": {From: "ms1", Acknowledged: "ms2-01"}},
 		},
 		"it is counted once": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asAcknowledgedMachine))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withChangedMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asAcknowledgedMachine))),
 			why: "1 machine is updated in place: 3 available, 3 needed",
 		},
 		"its name goes once its update has begun": {
-			o:         withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asUpdatingMachine))),
+			o:         withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 2, 2, 2)), withChangedMachine(receivingSet(currentSet(2, 2, 2, 2), "ms1", "ms2-01"), 1, asUpdatingMachine))),
 			transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"no machine is lent while one is updated": {
-			o:   withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, transferringSet(oldSet(1, 5, 5, 5)), withMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, asUpdatingMachine))),
+			o:   withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 1, 1, transferringSet(oldSet(1, 5, 5, 5)), withChangedMachine(receivingSet(currentSet(2, 1, 1, 1), "ms1", ""), 0, asUpdatingMachine))),
 			why: "1 machine is updated in place: 5 available, 5 needed",
 		},
 		"no machine is lent while one moves": {
-			o: withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 1, transferringSet(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
+			o: withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 1, 1, transferringSet(oldSet(1, 5, 6, 6)), receivingSet(currentSet(2, 0, 0, 0), "ms1", ""))),
 		},
 		"the last one is deleted: all wanted ones are there": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 1, 1, 1)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 0}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"no more move than there are places": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(4, 1, 2, transferringSet(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(4, 1, 2, transferringSet(oldSet(1, 2, 2, 2)), receivingSet(currentSet(2, 3, 3, 3), "ms1", ""))),
 			sizes: map[string]int{"ms1": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": to},
 		},
 		"it cannot: machines are replaced": {
-			o:     withExtensionAnswer(impossibleAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))),
+			o:     withExtensionAnswer(impossibleAnswer, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms2": {}},
 		},
 		"a scale-up beside it is not dropped": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(6, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 1, 1, 1), "ms1", ""))),
 			sizes: map[string]int{"ms2": 3}, transfers: map[string]rollout.MachineTransfer{"ms2": from},
 		},
 		"nobody asked for it": {
 			o: func() rollout.Facts {
-				o := withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
+				o := withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, transferringSet(oldSet(1, 3, 3, 3)), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))
 				o.ClusterAPI.UsesExtension = false
 				return o
 			}(),
 			sizes: map[string]int{"ms2": 1}, transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 		},
 		"OnDelete": {
-			o:         withExtensionAnswer(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdate(3, 1, 0, withoutScaleUp(transferringSet(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
+			o:         withExtensionAnswer(possibleAnswer, withStrategy(rollout.OnDelete, rollingUpdateDeployment(3, 1, 0, withoutScaleUp(transferringSet(oldSet(1, 3, 3, 3))), receivingSet(currentSet(2, 0, 0, 0), "ms1", "")))),
 			transfers: map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}},
 			why:       "3 machines of old templates stay until somebody deletes them",
 		},
 		"a former set that got machines counts them": {
-			o:     withExtensionAnswer(possibleAnswer, rollingUpdate(3, 1, 0, withMachine(receivingSet(oldSet(1, 2, 3, 3), "ms0", ""), 2, asMovedMachine), currentSet(2, 1, 1, 1))),
+			o:     withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(3, 1, 0, withChangedMachine(receivingSet(oldSet(1, 2, 3, 3), "ms0", ""), 2, asMovedMachine), currentSet(2, 1, 1, 1))),
 			sizes: map[string]int{"ms1": 3}, transfers: map[string]rollout.MachineTransfer{"ms1": {To: "ms2", Acknowledged: "ms1-02"}, "ms2": from},
 		},
 	} {
@@ -157,7 +157,7 @@ func TestMachinesMoveWhereAnExtensionCanUpdateThem(t *testing.T) {
 		})
 	}
 	d := rollout.Decide(
-		withExtensionAnswer(possibleAnswer, rollingUpdate(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
+		withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 3, 1, oldSet(1, 6, 6, 6), currentSet(2, 0, 0, 0))),
 	)
 	assert.Equal(
 		t,
@@ -175,18 +175,18 @@ func TestATransferLeavesEnoughAvailableMachines(t *testing.T) {
 	d := rollout.Decide(
 		withExtensionAnswer(
 			possibleAnswer,
-			rollingUpdate(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", "")),
+			rollingUpdateDeployment(8, 4, 4, creating, receivingSet(currentSet(2, 1, 1, 1), "ms1", "")),
 		),
 	)
 	assert.Equal(t, map[string]int{"ms1": 7}, changedSizes(d), "5 are available, 4 needed")
 
 	deleting := oldSet(1, 3, 11, 5) // the set must delete its six unavailable machines first
-	deleting.ActedOnSize = 11
-	o := withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
+	deleting.ObservedReplicas = 11
+	o := withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 0, 2, deleting, currentSet(2, 1, 1, 1)))
 	d = rollout.Decide(o)
 	assert.Empty(t, transfersBySet(d)["ms1"].To, "it would hand over the five that are available")
 	assert.Empty(t, changedSizes(d))
-	o.Sets[0] = withExtensionAnswer(possibleAnswer, rollingUpdate(6, 0, 2, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))).Sets[0]
+	o.Sets[0] = withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(6, 0, 2, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))).Sets[0]
 	assert.Equal(t, "ms2", transfersBySet(rollout.Decide(o))["ms1"].To, "they are gone")
 }
 
@@ -194,7 +194,7 @@ func TestATransferLeavesEnoughAvailableMachines(t *testing.T) {
 // nor deleted.
 func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	paused := func(replicas int, sets ...rollout.MachineSet) rollout.Decision {
-		o := withExtensionAnswer(possibleAnswer, rollingUpdate(replicas, 1, 1, sets...))
+		o := withExtensionAnswer(possibleAnswer, rollingUpdateDeployment(replicas, 1, 1, sets...))
 		o.Paused = true
 		return rollout.Decide(o)
 	}
@@ -208,14 +208,14 @@ func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	assert.Empty(t, paused(4, moving, taker).Resize, "a smaller number waits until they have moved")
 	// The set's workflow may still act on the larger size 3, so the size must not grow now.
 	refused := receivingSet(currentSet(2, 0, 2, 2), "ms1", "")
-	refused.ActedOnSize = 3
+	refused.ObservedReplicas = 3
 	assert.Empty(
 		t,
 		changedSizes(
 			paused(
 				6,
 				transferringSet(oldSet(1, 4, 4, 4)),
-				withMachine(withMachine(refused, 0, asMovedMachine), 1, asMovedMachine),
+				withChangedMachine(withChangedMachine(refused, 0, asMovedMachine), 1, asMovedMachine),
 			),
 		),
 		"two of six have moved",
@@ -223,19 +223,22 @@ func TestPausedDeploymentMovesNoFurtherMachine(t *testing.T) {
 	assert.Equal(t, map[string]int{"ms1": 6}, changedSizes(paused(8, moving, taker)), "a larger number is followed")
 }
 
-// An annotation names the acknowledged machines, so there are at most MaxBatch at a time.
-func TestAtMostMaxBatchMachinesAreAcknowledgedAtATime(t *testing.T) {
+// An annotation names the acknowledged machines, so there are at most MaxBatchSize at a time.
+func TestAtMostOneBatchOfMachinesIsAcknowledgedAtATime(t *testing.T) {
 	s := receivingSet(currentSet(2, 10, 90, 90), "ms1", "ms2-10,ms2-11")
 	for i := 10; i < 90; i++ {
-		s = withMachine(s, i, asMovedMachine)
+		s = withChangedMachine(s, i, asMovedMachine)
 	}
-	s = withMachine(withMachine(s, 10, asAcknowledgedMachine), 11, asAcknowledgedMachine)
-	s.Replicas, s.ActedOnSize = 12, 12
+	s = withChangedMachine(withChangedMachine(s, 10, asAcknowledgedMachine), 11, asAcknowledgedMachine)
+	s.Replicas, s.ObservedReplicas = 12, 12
 	d := rollout.Decide(
-		withExtensionAnswer(possibleAnswer, rollingUpdate(200, 1, 100, transferringSet(oldSet(1, 100, 100, 100)), s)),
+		withExtensionAnswer(
+			possibleAnswer,
+			rollingUpdateDeployment(200, 1, 100, transferringSet(oldSet(1, 100, 100, 100)), s),
+		),
 	)
 	assert.Equal(t, 60, changedSizes(d)["ms2"])
-	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatch)
+	assert.Len(t, strings.Split(transfersBySet(d)["ms2"].Acknowledged, ","), rollout.MaxBatchSize)
 }
 
 func emptyMapIfNil(m map[string]int) map[string]int {
@@ -248,13 +251,16 @@ func emptyMapIfNil(m map[string]int) map[string]int {
 // No machine moves or is replaced before the extension has answered. If the request to the extension fails, the sizes
 // still follow spec.replicas.
 func TestAnExtensionIsAskedFirst(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))
 	o.ClusterAPI.UsesExtension = true
 	d := rollout.Decide(o)
 	require.NotNil(t, d.Create)
 	assert.Zero(t, d.Create.Replicas)
 
-	o = withExtensionAnswer(rollout.ExtensionAnswer{}, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	o = withExtensionAnswer(
+		rollout.ExtensionAnswer{},
+		rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	d = rollout.Decide(o)
 	assert.Equal(t, []string{"ms1"}, targetNames(d.Ask))
 	assert.Empty(t, changedSizes(d))
@@ -262,17 +268,20 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 	assert.True(t, d.HasActions())
 
 	other := withExtensionAnswer(possibleAnswer, o)
-	other.Sets[0].ClusterAPI.Answer.TargetSetUID = "uid-ms0"
+	other.Sets[0].ClusterAPI.ExtensionAnswer.TargetSetUID = "uid-ms0"
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(other).Ask), "it was asked about another template")
 
 	more := withExtensionAnswer(
 		rollout.ExtensionAnswer{},
-		rollingUpdate(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+		rollingUpdateDeployment(5, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
 	)
 	assert.Empty(t, changedSizes(rollout.Decide(more)), "the answer comes within seconds")
 	more = withExtensionAnswer(failedAnswer, more)
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(more)))
-	fewer := withExtensionAnswer(failedAnswer, rollingUpdate(2, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	fewer := withExtensionAnswer(
+		failedAnswer,
+		rollingUpdateDeployment(2, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+	)
 	assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(fewer)))
 
 	o.Paused = true
@@ -280,7 +289,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 
 	same := withExtensionAnswer(
 		rollout.ExtensionAnswer{},
-		rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
+		rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)),
 	)
 	same.Sets[0].ClusterAPI.DuplicatesTemplate = true
 	d = rollout.Decide(same)
@@ -290,7 +299,7 @@ func TestAnExtensionIsAskedFirst(t *testing.T) {
 
 // A failed request to an extension is retried after 30 s. The decision's Hold names the missing answer.
 func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
-	o := withExtensionAnswer(failedAnswer, rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+	o := withExtensionAnswer(failedAnswer, rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
 	d := rollout.Decide(o)
 	assert.Empty(t, d.Ask)
 	assert.Empty(t, changedSizes(d))
@@ -317,9 +326,15 @@ func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 func TestRolloutStepLimitsMovedMachines(t *testing.T) {
 	o := withExtensionAnswer(
 		possibleAnswer,
-		rollingUpdate(6, 1, 0, transferringSet(oldSet(1, 5, 5, 5)), receivingSet(currentSet(2, 2, 2, 2), "ms1", "")),
+		rollingUpdateDeployment(
+			6,
+			1,
+			0,
+			transferringSet(oldSet(1, 5, 5, 5)),
+			receivingSet(currentSet(2, 2, 2, 2), "ms1", ""),
+		),
 	)
-	o.Steps = []rollout.Step{{Size: countBound(2), NeedsApproval: true}}
+	o.Steps = []rollout.Step{{Size: countValue(2), NeedsApproval: true}}
 	d := rollout.Decide(o)
 	assert.Equal(t, map[string]int{"ms1": 4}, changedSizes(d), "the surplus goes")
 	assert.Equal(t, map[string]rollout.MachineTransfer{"ms1": {}, "ms2": {}}, transfersBySet(d))
@@ -327,7 +342,7 @@ func TestRolloutStepLimitsMovedMachines(t *testing.T) {
 
 // In Cluster API's in-place rollouts, all machines keep their names, except the machine that the surge machine
 // replaces.
-func TestSequencesOfInPlaceRollouts(t *testing.T) {
+func TestInPlaceRolloutScenarios(t *testing.T) {
 	for _, row := range []struct{ replicas, surge, unavailable, kept int }{
 		{3, 1, 0, 2},
 		{6, 1, 0, 5},
@@ -347,8 +362,8 @@ func TestSequencesOfInPlaceRollouts(t *testing.T) {
 				Settings: rollout.Settings{
 					Replicas:       row.replicas,
 					Strategy:       rollout.RollingUpdate,
-					MaxSurge:       countBound(row.surge),
-					MaxUnavailable: countBound(row.unavailable),
+					MaxSurge:       countValue(row.surge),
+					MaxUnavailable: countValue(row.unavailable),
 				},
 				ClusterAPI: rollout.ClusterAPIDeployment{UsesExtension: true},
 			}

@@ -12,8 +12,8 @@ var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func epochPlus(after time.Duration) time.Time { return epoch.Add(after) }
 
-func countBound(n int) rollout.IntOrPercent   { return rollout.IntOrPercent{Value: n} }
-func percentBound(n int) rollout.IntOrPercent { return rollout.IntOrPercent{Value: n, IsPercent: true} }
+func countValue(n int) rollout.IntOrPercent   { return rollout.IntOrPercent{Value: n} }
+func percentValue(n int) rollout.IntOrPercent { return rollout.IntOrPercent{Value: n, IsPercent: true} }
 
 // newMachine returns an available machine with a node of its own.
 func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
@@ -21,8 +21,8 @@ func newMachine(name string, changes ...func(*rollout.Member)) rollout.Member {
 		Name:      name,
 		UID:       "uid-" + name,
 		Version:   "7",
-		Created:   epoch,
-		MCM:       rollout.MCMMember{Node: "node-" + name},
+		CreatedAt: epoch,
+		MCM:       rollout.MCMMember{NodeName: "node-" + name},
 		Ready:     true,
 		Available: true,
 		Priority:  3,
@@ -55,11 +55,11 @@ func asUpdatedMachine(m *rollout.Member) {
 	m.MCM.IsUpdateCandidate, m.MCM.Updated, m.MCM.HasUpdateLabels = true, true, true
 }
 func asHandedOverMachine(m *rollout.Member) { asUpdatedMachine(m); m.MCM.HandedOver = true }
-func withTaintedNode(m *rollout.Member)     { m.MCM.Tainted = true }
+func withTaintedNode(m *rollout.Member)     { m.MCM.NodeTainted = true }
 func withScaleDownDisabledNode(m *rollout.Member) {
 	m.MCM.ScaleDownDisabledValue, m.MCM.ScaleDownDisabledByMillwright = "true", true
 }
-func withoutNode(m *rollout.Member) { m.MCM.Node = "" }
+func withoutNode(m *rollout.Member) { m.MCM.NodeName = "" }
 
 func asMachineToDeleteFirst(m *rollout.Member) { m.DeleteFirst = true }
 func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1, "2026-01-01T00:00:00Z" }
@@ -69,13 +69,13 @@ func asChosenMachine(m *rollout.Member)        { m.Priority, m.MCM.MarkedAt = 1,
 func oldSet(n, replicas, live, available int) rollout.MachineSet {
 	name := fmt.Sprintf("ms%d", n)
 	s := rollout.MachineSet{
-		Name:        name,
-		UID:         "uid-" + name,
-		Version:     "5",
-		Created:     epochPlus(time.Duration(n) * time.Hour),
-		Replicas:    replicas,
-		ActedOnSize: replicas,
-		Revision:    int64(n),
+		Name:             name,
+		UID:              "uid-" + name,
+		Version:          "5",
+		CreatedAt:        epochPlus(time.Duration(n) * time.Hour),
+		Replicas:         replicas,
+		ObservedReplicas: replicas,
+		Revision:         int64(n),
 	}
 	for i := range live {
 		m := newMachine(fmt.Sprintf("%s-%02d", name, i), withTaintedNode)
@@ -92,13 +92,13 @@ func currentSet(n, replicas, live, available int) rollout.MachineSet {
 	s := oldSet(n, replicas, live, available)
 	s.Current = true
 	for i := range s.Machines {
-		s.Machines[i].MCM.Tainted = false
+		s.Machines[i].MCM.NodeTainted = false
 	}
 	return s
 }
 
-// withMachine returns the set with the i-th machine changed.
-func withMachine(s rollout.MachineSet, i int, changes ...func(*rollout.Member)) rollout.MachineSet {
+// withChangedMachine returns the set with the i-th machine changed.
+func withChangedMachine(s rollout.MachineSet, i int, changes ...func(*rollout.Member)) rollout.MachineSet {
 	s.Machines = slices.Clone(s.Machines)
 	for _, c := range changes {
 		c(&s.Machines[i])
@@ -106,8 +106,8 @@ func withMachine(s rollout.MachineSet, i int, changes ...func(*rollout.Member)) 
 	return s
 }
 
-// withMachines returns the set with additional machines.
-func withMachines(s rollout.MachineSet, list ...rollout.Member) rollout.MachineSet {
+// withAdditionalMachines returns the set with additional machines.
+func withAdditionalMachines(s rollout.MachineSet, list ...rollout.Member) rollout.MachineSet {
 	s.Machines = append(slices.Clone(s.Machines), list...)
 	return s
 }
@@ -118,29 +118,29 @@ func withoutScaleUp(s rollout.MachineSet) rollout.MachineSet {
 	return s
 }
 
-// rollingUpdate returns a deployment with the strategy RollingUpdate.
-func rollingUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
+// rollingUpdateDeployment returns a deployment with the strategy RollingUpdate.
+func rollingUpdateDeployment(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
 	o := rollout.Facts{
 		Now: epoch,
 		Settings: rollout.Settings{
 			Replicas:       replicas,
 			Strategy:       rollout.RollingUpdate,
-			MaxSurge:       countBound(surge),
-			MaxUnavailable: countBound(unavailable),
+			MaxSurge:       countValue(surge),
+			MaxUnavailable: countValue(unavailable),
 		},
 		Sets: sets,
 	}
-	return withAnnotations(o)
+	return withCorrectAnnotations(o)
 }
 
 func withStrategy(s rollout.Strategy, o rollout.Facts) rollout.Facts {
 	o.Strategy = s
-	return withAnnotations(o)
+	return withCorrectAnnotations(o)
 }
 
-// withAnnotations gives all sets correct annotations. withAnnotations also records the highest revision, the template's
+// withCorrectAnnotations gives all sets correct annotations. withCorrectAnnotations also records the highest revision, the template's
 // set, and the time at which the rollout of this revision was first complete.
-func withAnnotations(o rollout.Facts) rollout.Facts {
+func withCorrectAnnotations(o rollout.Facts) rollout.Facts {
 	surge, _ := rollout.SurgeAndUnavailable(o)
 	if o.Strategy != rollout.RollingUpdate {
 		surge = 0
@@ -171,8 +171,8 @@ func changedSizes(d rollout.Decision) map[string]int {
 	return m
 }
 
-// setsWithForcedResize returns the sets whose resize is Forced to break a deadlock.
-func setsWithForcedResize(d rollout.Decision) []string {
+// forcedResizeSetNames returns the sets whose resize is Forced to break a deadlock.
+func forcedResizeSetNames(d rollout.Decision) []string {
 	var names []string
 	for _, r := range d.Resize {
 		if r.Forced {
@@ -201,7 +201,7 @@ func (d *randomSource) randomIntBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
+func (d *randomSource) randomBoolOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 func pickRandomItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
 

@@ -8,14 +8,14 @@ import (
 	"millwright/decide/rollout"
 )
 
-func inPlaceUpdate(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
-	return withStrategy(rollout.InPlaceAuto, rollingUpdate(replicas, surge, unavailable, sets...))
+func inPlaceUpdateDeployment(replicas, surge, unavailable int, sets ...rollout.MachineSet) rollout.Facts {
+	return withStrategy(rollout.InPlaceAuto, rollingUpdateDeployment(replicas, surge, unavailable, sets...))
 }
 
 // candidateSet returns the set with the label scale-up-disabled, and with all nodes labelled as candidates for an
 // update.
 func candidateSet(s rollout.MachineSet) rollout.MachineSet {
-	return withoutScaleUp(withAllMachines(s, asUpdateCandidate))
+	return withoutScaleUp(withAllMachinesChanged(s, asUpdateCandidate))
 }
 
 func TestSetSizesOfInPlaceUpdate(t *testing.T) {
@@ -24,21 +24,21 @@ func TestSetSizesOfInPlaceUpdate(t *testing.T) {
 		in   rollout.Facts
 		want map[string]int
 	}{
-		{"handed machines raise the new set, the old set is lowered", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms1": 2, "ms2": 1}},
-		{"no more than the label says", inPlaceUpdate(6, 0, 1, candidateSet(oldSet(1, 4, 4, 4)), withMachine(currentSet(2, 0, 2, 2), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
-		{"handed machines of a template that was changed meanwhile are not too many", inPlaceUpdate(3, 0, 1, withoutScaleUp(withMachine(withMachine(oldSet(1, 0, 2, 2), 0, asHandedOverMachine), 1, asHandedOverMachine)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 2}},
-		{"and stay its when the strategy is another one meanwhile", rollingUpdate(3, 0, 1, withoutScaleUp(oldSet(1, 2, 2, 2)), withMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
-		{"those of a former template, too", rollingUpdate(4, 0, 1, withoutScaleUp(withMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine)), oldSet(2, 1, 1, 1), currentSet(3, 2, 2, 2)), map[string]int{"ms1": 1}},
-		{"equal", inPlaceUpdate(3, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{}},
-		{"lower", inPlaceUpdate(2, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{"ms2": 2}},
-		{"without old machines", inPlaceUpdate(3, 0, 1, oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0)), map[string]int{"ms2": 3}},
-		{"what is missing comes new", inPlaceUpdate(5, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 3}},
-		{"without replicas", inPlaceUpdate(0, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0)), map[string]int{"ms1": 0}},
-		{"scaled out on the way", inPlaceUpdate(6, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 4}},
-		{"scaled in on the way", inPlaceUpdate(2, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 1}},
-		{"the surge is the old set's end", inPlaceUpdate(3, 1, 0, candidateSet(oldSet(1, 1, 1, 1)), currentSet(2, 3, 3, 3)), map[string]int{"ms1": 0}},
-		{"Auto, surge reached", inPlaceUpdate(3, 1, 0, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 1, 1, 0)), map[string]int{}},
-		{"Manual", withStrategy(rollout.InPlaceManual, inPlaceUpdate(3, 1, 0, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))), map[string]int{}},
+		{"handed machines raise the new set, the old set is lowered", inPlaceUpdateDeployment(3, 0, 1, candidateSet(oldSet(1, 3, 2, 2)), withChangedMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms1": 2, "ms2": 1}},
+		{"no more than the label says", inPlaceUpdateDeployment(6, 0, 1, candidateSet(oldSet(1, 4, 4, 4)), withChangedMachine(currentSet(2, 0, 2, 2), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
+		{"handed machines of a template that was changed meanwhile are not too many", inPlaceUpdateDeployment(3, 0, 1, withoutScaleUp(withChangedMachine(withChangedMachine(oldSet(1, 0, 2, 2), 0, asHandedOverMachine), 1, asHandedOverMachine)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 2}},
+		{"and stay its when the strategy is another one meanwhile", rollingUpdateDeployment(3, 0, 1, withoutScaleUp(oldSet(1, 2, 2, 2)), withChangedMachine(currentSet(2, 0, 1, 1), 0, asHandedOverMachine)), map[string]int{"ms2": 1}},
+		{"those of a former template, too", rollingUpdateDeployment(4, 0, 1, withoutScaleUp(withChangedMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine)), oldSet(2, 1, 1, 1), currentSet(3, 2, 2, 2)), map[string]int{"ms1": 1}},
+		{"equal", inPlaceUpdateDeployment(3, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{}},
+		{"lower", inPlaceUpdateDeployment(2, 0, 1, currentSet(2, 3, 3, 3)), map[string]int{"ms2": 2}},
+		{"without old machines", inPlaceUpdateDeployment(3, 0, 1, oldSet(1, 0, 0, 0), currentSet(2, 0, 0, 0)), map[string]int{"ms2": 3}},
+		{"what is missing comes new", inPlaceUpdateDeployment(5, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 3}},
+		{"without replicas", inPlaceUpdateDeployment(0, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0)), map[string]int{"ms1": 0}},
+		{"scaled out on the way", inPlaceUpdateDeployment(6, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 4}},
+		{"scaled in on the way", inPlaceUpdateDeployment(2, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 1)), map[string]int{"ms1": 1}},
+		{"the surge is the old set's end", inPlaceUpdateDeployment(3, 1, 0, candidateSet(oldSet(1, 1, 1, 1)), currentSet(2, 3, 3, 3)), map[string]int{"ms1": 0}},
+		{"Auto, surge reached", inPlaceUpdateDeployment(3, 1, 0, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 1, 1, 0)), map[string]int{}},
+		{"Manual", withStrategy(rollout.InPlaceManual, inPlaceUpdateDeployment(3, 1, 0, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, changedSizes(rollout.Decide(row.in)))
@@ -49,7 +49,7 @@ func TestSetSizesOfInPlaceUpdate(t *testing.T) {
 func TestNodesSelectedForInPlaceUpdate(t *testing.T) {
 	busy := func(n int, s rollout.MachineSet) rollout.MachineSet {
 		for i := range n {
-			s = withMachine(s, i, asUpdatingMachine)
+			s = withChangedMachine(s, i, asUpdatingMachine)
 		}
 		return s
 	}
@@ -58,20 +58,20 @@ func TestNodesSelectedForInPlaceUpdate(t *testing.T) {
 		in   rollout.Facts
 		want []string
 	}{
-		{"one at a time", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), []string{"ms1-00"}},
-		{"the new one is not available yet", inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 0)), nil},
-		{"those under way count", inPlaceUpdate(6, 0, 3, candidateSet(oldSet(1, 6, 6, 6)), currentSet(2, 0, 0, 0)), []string{"ms1-00", "ms1-01", "ms1-02"}},
-		{"two are under way", inPlaceUpdate(6, 0, 3, busy(2, candidateSet(oldSet(1, 6, 6, 6))), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
-		{"all that may are under way", inPlaceUpdate(6, 0, 3, busy(3, candidateSet(oldSet(1, 6, 6, 6))), currentSet(2, 0, 0, 0)), nil},
-		{"nothing to do", inPlaceUpdate(3, 0, 1, currentSet(2, 3, 3, 3)), nil},
-		{"all", inPlaceUpdate(2, 0, 2, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0)), []string{"ms1-00", "ms1-01"}},
-		{"the only one", inPlaceUpdate(3, 0, 3, withMachine(withoutScaleUp(oldSet(1, 3, 3, 3)), 1, asUpdateCandidate), currentSet(2, 0, 0, 0)), []string{"ms1-01"}},
-		{"all are selected already", inPlaceUpdate(2, 0, 2, busy(2, candidateSet(oldSet(1, 2, 2, 2))), currentSet(2, 0, 0, 0)), nil},
-		{"none is labelled", inPlaceUpdate(3, 0, 1, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), nil},
-		{"no more than the new set wants", inPlaceUpdate(3, 0, 3, candidateSet(oldSet(1, 1, 1, 1)), currentSet(2, 2, 2, 2)), []string{"ms1-00"}},
-		{"the unhealthy first, they cost nothing", inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 2, asUnavailableMachine), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
-		{"Manual: a person does that", withStrategy(rollout.InPlaceManual, inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))), nil},
-		{"the oldest set first", inPlaceUpdate(4, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), candidateSet(oldSet(2, 2, 2, 2)), currentSet(3, 0, 0, 0)), []string{"ms1-00"}},
+		{"one at a time", inPlaceUpdateDeployment(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), []string{"ms1-00"}},
+		{"the new one is not available yet", inPlaceUpdateDeployment(3, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 1, 1, 0)), nil},
+		{"those under way count", inPlaceUpdateDeployment(6, 0, 3, candidateSet(oldSet(1, 6, 6, 6)), currentSet(2, 0, 0, 0)), []string{"ms1-00", "ms1-01", "ms1-02"}},
+		{"two are under way", inPlaceUpdateDeployment(6, 0, 3, busy(2, candidateSet(oldSet(1, 6, 6, 6))), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
+		{"all that may are under way", inPlaceUpdateDeployment(6, 0, 3, busy(3, candidateSet(oldSet(1, 6, 6, 6))), currentSet(2, 0, 0, 0)), nil},
+		{"nothing to do", inPlaceUpdateDeployment(3, 0, 1, currentSet(2, 3, 3, 3)), nil},
+		{"all", inPlaceUpdateDeployment(2, 0, 2, candidateSet(oldSet(1, 2, 2, 2)), currentSet(2, 0, 0, 0)), []string{"ms1-00", "ms1-01"}},
+		{"the only one", inPlaceUpdateDeployment(3, 0, 3, withChangedMachine(withoutScaleUp(oldSet(1, 3, 3, 3)), 1, asUpdateCandidate), currentSet(2, 0, 0, 0)), []string{"ms1-01"}},
+		{"all are selected already", inPlaceUpdateDeployment(2, 0, 2, busy(2, candidateSet(oldSet(1, 2, 2, 2))), currentSet(2, 0, 0, 0)), nil},
+		{"none is labelled", inPlaceUpdateDeployment(3, 0, 1, withoutScaleUp(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), nil},
+		{"no more than the new set wants", inPlaceUpdateDeployment(3, 0, 3, candidateSet(oldSet(1, 1, 1, 1)), currentSet(2, 2, 2, 2)), []string{"ms1-00"}},
+		{"the unhealthy first, they cost nothing", inPlaceUpdateDeployment(3, 0, 1, withChangedMachine(candidateSet(oldSet(1, 3, 3, 3)), 2, asUnavailableMachine), currentSet(2, 0, 0, 0)), []string{"ms1-02"}},
+		{"Manual: a person does that", withStrategy(rollout.InPlaceManual, inPlaceUpdateDeployment(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0))), nil},
+		{"the oldest set first", inPlaceUpdateDeployment(4, 0, 1, candidateSet(oldSet(1, 2, 2, 2)), candidateSet(oldSet(2, 2, 2, 2)), currentSet(3, 0, 0, 0)), []string{"ms1-00"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
@@ -82,14 +82,20 @@ func TestNodesSelectedForInPlaceUpdate(t *testing.T) {
 
 func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 	t.Run("old sets are closed, then their nodes become candidates", func(t *testing.T) {
-		o := inPlaceUpdate(3, 0, 1, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+		o := inPlaceUpdateDeployment(3, 0, 1, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).ForbidScaleUp))
 		o.Sets[0].ScaleUpDisabled = true
 		assert.Len(t, rollout.Decide(o).Candidates, 3)
 	})
 	t.Run("an updated machine is handed over before others are selected", func(t *testing.T) {
 		d := rollout.Decide(
-			inPlaceUpdate(3, 0, 1, withMachine(candidateSet(oldSet(1, 3, 3, 3)), 1, asUpdatedMachine), currentSet(2, 0, 0, 0)),
+			inPlaceUpdateDeployment(
+				3,
+				0,
+				1,
+				withChangedMachine(candidateSet(oldSet(1, 3, 3, 3)), 1, asUpdatedMachine),
+				currentSet(2, 0, 0, 0),
+			),
 		)
 		assert.Equal(t, []rollout.MachineMove{
 			{
@@ -109,17 +115,17 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		assert.Equal(t, "hand over 1 machine", d.Why)
 	})
 	t.Run("its node serves again, and only then goes the label that protects it", func(t *testing.T) {
-		o := inPlaceUpdate(
+		o := inPlaceUpdateDeployment(
 			3,
 			0,
 			1,
 			candidateSet(oldSet(1, 2, 2, 2)),
-			withMachine(currentSet(2, 1, 1, 1), 0, asHandedOverMachine),
+			withChangedMachine(currentSet(2, 1, 1, 1), 0, asHandedOverMachine),
 		)
 		d := rollout.Decide(o)
 		assert.Equal(t, []string{"ms2-00"}, targetNames(d.FinishUpdate))
 		assert.Empty(t, d.ClearUpdateResult)
-		o.Sets[1] = withMachine(
+		o.Sets[1] = withChangedMachine(
 			o.Sets[1],
 			0,
 			func(m *rollout.Member) {
@@ -127,7 +133,7 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 			},
 		)
 		assert.Equal(t, []string{"ms2-00"}, targetNames(rollout.Decide(o).ClearUpdateResult))
-		o.Sets[1].ActedOnSize = 0
+		o.Sets[1].ObservedReplicas = 0
 		assert.Empty(
 			t,
 			rollout.Decide(o).ClearUpdateResult,
@@ -135,11 +141,11 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		)
 	})
 	t.Run("one whose label is to go is no candidate: it would keep it", func(t *testing.T) {
-		o := inPlaceUpdate(
+		o := inPlaceUpdateDeployment(
 			3,
 			0,
 			1,
-			withoutScaleUp(withMachine(oldSet(1, 1, 1, 1), 0, func(m *rollout.Member) { m.MCM.HandedOver = true })),
+			withoutScaleUp(withChangedMachine(oldSet(1, 1, 1, 1), 0, func(m *rollout.Member) { m.MCM.HandedOver = true })),
 			currentSet(2, 2, 2, 2),
 		)
 		d := rollout.Decide(o)
@@ -147,25 +153,27 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		assert.Empty(t, d.Candidates)
 	})
 	t.Run("one that was updated serves again when the strategy is another one meanwhile", func(t *testing.T) {
-		o := withoutScaleUp(withMachine(oldSet(1, 3, 3, 3), 0, asUpdatedMachine))
-		assert.Empty(t, rollout.Decide(inPlaceUpdate(3, 0, 1, o, currentSet(2, 0, 0, 0))).FinishUpdate)
+		o := withoutScaleUp(withChangedMachine(oldSet(1, 3, 3, 3), 0, asUpdatedMachine))
+		assert.Empty(t, rollout.Decide(inPlaceUpdateDeployment(3, 0, 1, o, currentSet(2, 0, 0, 0))).FinishUpdate)
 		assert.Equal(
 			t,
 			[]string{"ms1-00"},
 			targetNames(
-				rollout.Decide(withStrategy(rollout.OnDelete, inPlaceUpdate(3, 0, 1, o, currentSet(2, 0, 0, 0)))).FinishUpdate,
+				rollout.Decide(
+					withStrategy(rollout.OnDelete, inPlaceUpdateDeployment(3, 0, 1, o, currentSet(2, 0, 0, 0))),
+				).FinishUpdate,
 			),
 		)
 	})
 	t.Run("whatever the strategy has become, none goes that has to serve", func(t *testing.T) {
-		give := withMachine(
-			withMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine),
+		give := withChangedMachine(
+			withChangedMachine(oldSet(1, 0, 1, 1), 0, asHandedOverMachine),
 			0,
 			func(m *rollout.Member) {
 				m.MCM.Updated, m.MCM.HasUpdateLabels, m.MCM.IsUpdateCandidate = false, false, false
 			},
 		)
-		o := rollingUpdate(3, 0, 1, withoutScaleUp(give), currentSet(2, 1, 1, 1))
+		o := rollingUpdateDeployment(3, 0, 1, withoutScaleUp(give), currentSet(2, 1, 1, 1))
 		assert.Empty(t, rollout.Decide(o).ClearUpdateResult)
 		assert.Equal(
 			t,
@@ -178,11 +186,11 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 	})
 	t.Run("one that was handed over is no updated one for the template after", func(t *testing.T) {
 		d := rollout.Decide(
-			inPlaceUpdate(
+			inPlaceUpdateDeployment(
 				3,
 				0,
 				1,
-				withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asHandedOverMachine),
+				withChangedMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asHandedOverMachine),
 				currentSet(2, 0, 0, 0),
 			),
 		)
@@ -190,38 +198,38 @@ func TestRolloutStepsOfInPlaceUpdate(t *testing.T) {
 		assert.Equal(t, []string{"ms1-00"}, targetNames(d.FinishUpdate))
 	})
 	t.Run("a set that is the current one again may make machines, and its nodes are no candidates", func(t *testing.T) {
-		o := inPlaceUpdate(3, 0, 1, candidateSet(currentSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0))
+		o := inPlaceUpdateDeployment(3, 0, 1, candidateSet(currentSet(1, 3, 3, 3)), oldSet(2, 0, 0, 0))
 		o.Sets[0].Revision = 3
 		assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).AllowScaleUp))
 		o.Sets[0].ScaleUpDisabled = false
 		assert.Len(t, rollout.Decide(o).ClearUpdateLabels, 3)
 	})
 	t.Run("it does not make again what it gave away", func(t *testing.T) {
-		o := inPlaceUpdate(3, 0, 1, candidateSet(currentSet(1, 3, 1, 1)), candidateSet(oldSet(2, 0, 2, 2)))
+		o := inPlaceUpdateDeployment(3, 0, 1, candidateSet(currentSet(1, 3, 1, 1)), candidateSet(oldSet(2, 0, 2, 2)))
 		o.Sets[0].Revision = 3
 		d := rollout.Decide(o)
 		assert.Equal(t, map[string]int{"ms1": 1}, changedSizes(d))
 		assert.Empty(t, d.AllowScaleUp)
 	})
 	t.Run("what it waits for", func(t *testing.T) {
-		busy := inPlaceUpdate(
+		busy := inPlaceUpdateDeployment(
 			3,
 			0,
 			1,
-			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asUpdatingMachine),
+			withChangedMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asUpdatingMachine),
 			currentSet(2, 0, 0, 0),
 		)
 		assert.Equal(t, "1 machine being updated in place", rollout.Decide(busy).Hold)
 		manual := withStrategy(
 			rollout.InPlaceManual,
-			inPlaceUpdate(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)),
+			inPlaceUpdateDeployment(3, 0, 1, candidateSet(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)),
 		)
 		assert.Equal(t, "a person has to select the next nodes", rollout.Decide(manual).Hold)
-		ill := inPlaceUpdate(
+		ill := inPlaceUpdateDeployment(
 			3,
 			0,
 			1,
-			withMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asFailedMachine),
+			withChangedMachine(candidateSet(oldSet(1, 3, 3, 3)), 0, asFailedMachine),
 			currentSet(2, 0, 0, 0),
 		)
 		assert.Equal(t, "2 available, 2 needed", rollout.Decide(ill).Hold)

@@ -13,12 +13,12 @@ import (
 
 // MCMMember holds the facts that only machines of MCM's kinds have. Only the files mcm*.go read MCMMember.
 type MCMMember struct {
-	Node                string // name of the machine's node; empty: unknown
+	NodeName            string // name of the machine's node; empty: unknown
 	LastOperationFailed bool   // status.lastOperation failed
 	Preserved           bool
 	MarkedAt            string // annotation marked-for-deletion-time; empty: no annotation
 
-	Tainted                       bool   // the machine's node has the taint prefer-no-schedule
+	NodeTainted                   bool   // the machine's node has the taint prefer-no-schedule
 	ScaleDownDisabledValue        string // value of the node's annotation scale-down-disabled; empty: no annotation
 	ScaleDownDisabledByMillwright bool   // the node has Millwright's marker, so Millwright wrote the value in Guard
 	Updated                       bool   // the node's in-place update succeeded, and the machine has left phase InPlaceUpdating
@@ -42,11 +42,11 @@ type MCMDeployment struct {
 	UnfreezeRequested  bool // the annotation unfreeze ends the freeze of the deployment and of its sets
 	FreezeEndsWithSets bool // the deployment's freeze ends as soon as none of its sets is frozen
 
-	ProtectsFromAutoscaler bool   // a rollout stops the cluster autoscaler from removing the deployment's nodes
-	TriggerAnnotation      string // value of the annotation trigger-deletion-by-mcm
-	AutoscaledAt           string // annotation last-deployment-replica-change-by-scaler-time
-	DueMachineCount        int    // number of machines that wait for a replacement grant
-	PendingGrantCount      int    // number of grants whose replacement is not complete
+	ProtectsNodesFromAutoscaler bool   // a rollout stops the cluster autoscaler from removing the deployment's nodes
+	TriggerAnnotation           string // value of the annotation trigger-deletion-by-mcm
+	AutoscaledAt                string // annotation last-deployment-replica-change-by-scaler-time
+	DueMachineCount             int    // number of machines that wait for a replacement grant
+	PendingGrantCount           int    // number of grants whose replacement is not complete
 }
 
 // WithEndedFreeze returns the facts after the deployment's freeze has ended. If the annotation unfreeze ends the
@@ -84,8 +84,8 @@ func (p *planner) frozenCondition() Condition {
 	})
 }
 
-// pendingReplacements returns the replacements of broken machines that are in progress or waiting, as pending work.
-func (o Facts) pendingReplacements() attention.Decision {
+// pendingReplacementWork returns the replacements of broken machines that are in progress or waiting, as pending work.
+func (o Facts) pendingReplacementWork() attention.Decision {
 	waiting, running := o.MCM.DueMachineCount, o.MCM.PendingGrantCount
 	const says = "replacements: %d in progress, %d waiting"
 	return attention.DecisionIf(waiting+running > 0, attention.NeedReplacement, says, running, waiting)
@@ -96,8 +96,8 @@ func (s MachineSet) missingClass() string { return s.MCM.MissingClass }
 
 func (s MachineSet) isUnselected() bool { return s.MCM.Unselected }
 
-// handedOverCount returns how many machines were moved to the set after their in-place update.
-func (s MachineSet) handedOverCount() int {
+// handedOverMachineCount returns how many machines were moved to the set after their in-place update.
+func (s MachineSet) handedOverMachineCount() int {
 	return list.CountWhere(s.Machines, func(m Member) bool { return m.MCM.HandedOver && !m.Deleting })
 }
 
@@ -114,14 +114,14 @@ func (m Member) lastOperationFailed() bool {
 
 // asTarget returns the machine and its node as an ObjectTarget of a decision.
 func (m Member) asTarget(why string) ObjectTarget {
-	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.Node, Why: why}
+	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.NodeName, Why: why}
 }
 
-// resizeInPlace sets the sizes of the sets of an in-place update from the number of moved machines. resizeInPlace runs
+// resizeForInPlaceUpdate sets the sizes of the sets of an in-place update from the number of moved machines. resizeForInPlaceUpdate runs
 // with each decision, so that the sizes also follow changes of spec.replicas.
-func (p *planner) resizeInPlace() {
+func (p *planner) resizeForInPlaceUpdate() {
 	current := p.currentSet
-	p.lowerOldSetsToMachineCount()
+	p.lowerOldSetSizesToMachineCount()
 	p.growCurrentSet(p.surge)
 	// The rollout step does not limit the growth of the current set, because old sets create no machines any more.
 	p.enlargeSet(current, p.facts.Replicas-sumOverSets(p.sets, sizeOfSet))
@@ -130,7 +130,7 @@ func (p *planner) resizeInPlace() {
 			p.lowerSize(set, set.size, "the new set has all machines that are wanted")
 		}
 	}
-	p.lowerOldSets()
+	p.removeSurplusFromOldSets()
 	if old := sumOverSets(p.oldSets(), sizeOfSet); old > 0 && p.leavesSizesUnchanged() {
 		n := p.updatingOldMachineCount()
 		p.idleReason = cmp.Or(
@@ -141,9 +141,9 @@ func (p *planner) resizeInPlace() {
 	}
 }
 
-// lowerOldSets reduces the sizes of old sets when spec.replicas became smaller. The size of an old set still includes
+// removeSurplusFromOldSets reduces the sizes of old sets when spec.replicas became smaller. The size of an old set still includes
 // machines that are being updated, because otherwise the set might delete one of them.
-func (p *planner) lowerOldSets() {
+func (p *planner) removeSurplusFromOldSets() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	for _, set := range p.oldSets() {
 		over -= p.lowerSize(
@@ -168,9 +168,9 @@ type MachineMove struct {
 	ToUID   string
 }
 
-// handOverMachines decides the changes of machines and nodes for an in-place update. Updated machines move to the
+// decideInPlaceChanges decides the changes of machines and nodes for an in-place update. Updated machines move to the
 // current set before more nodes are selected. Nodes are selected only if no size changes.
-func (p *planner) handOverMachines(d *Decision) {
+func (p *planner) decideInPlaceChanges(d *Decision) {
 	p.finishInPlaceUpdates(d)
 	if p.currentSet == nil || !p.facts.isInPlace() {
 		return
@@ -188,7 +188,7 @@ func (p *planner) handOverMachines(d *Decision) {
 	}
 	p.visitMachines(func(set *setPlan, m Member) {
 		// If HandedOver is true, the label update-result must be removed first.
-		if set != p.currentSet && !m.MCM.IsUpdateCandidate && !m.MCM.HandedOver && m.MCM.Node != "" {
+		if set != p.currentSet && !m.MCM.IsUpdateCandidate && !m.MCM.HandedOver && m.MCM.NodeName != "" {
 			appendBounded(&d.Candidates, m.asTarget("its set is old"))
 		}
 	})
@@ -221,26 +221,26 @@ func (p *planner) finishInPlaceUpdates(d *Decision) {
 			appendBounded(&d.FinishUpdate, m.asTarget("it was updated, and serves again"))
 		case m.MCM.HasUpdateLabels && !m.Updating && current:
 			appendBounded(&d.ClearUpdateLabels, m.asTarget("its set is the current one: there is nothing to update"))
-		case m.MCM.HandedOver && !m.MCM.HasUpdateLabels && p.mayUnprotectMachines(set):
+		case m.MCM.HandedOver && !m.MCM.HasUpdateLabels && p.mayClearUpdateResults(set):
 			appendBounded(&d.ClearUpdateResult, m.asTarget("its set counts it now"))
 		}
 	})
 }
 
-// mayUnprotectMachines reports whether a set's size includes the machines that were moved to the set, or the set may
+// mayClearUpdateResults reports whether a set's size includes the machines that were moved to the set, or the set may
 // delete them. The status must show a size that includes a moved machine, because the cached size may be older than the
 // cached machines. An old set may delete as many machines as the deployment can spare. With the strategy Recreate, it
 // may delete all its machines.
-func (p *planner) mayUnprotectMachines(set *setPlan) bool {
-	counts := min(set.Replicas, set.ActedOnSize)
+func (p *planner) mayClearUpdateResults(set *setPlan) bool {
+	counts := min(set.Replicas, set.ObservedReplicas)
 	// The budget treats the moved machines as lost.
 	lost := set != p.currentSet && (p.facts.Strategy == Recreate || p.removalBudget() >= 0)
 	return set.activeMachineCount <= counts || lost || set == p.currentSet && counts >= p.facts.Replicas
 }
 
-// appendBounded appends an entry if the list has fewer than MaxBatch entries.
+// appendBounded appends an entry if the list has fewer than MaxBatchSize entries.
 func appendBounded[T any](list *[]T, entry T) {
-	if len(*list) < MaxBatch {
+	if len(*list) < MaxBatchSize {
 		*list = append(*list, entry)
 	}
 }
@@ -252,12 +252,12 @@ func appendBounded[T any](list *[]T, entry T) {
 func (p *planner) selectNodesToUpdate(d *Decision) {
 	under := p.updatingOldMachineCount()
 	waiting := max(p.currentSet.size-p.currentSet.availableMachineCount, 0)
-	places := p.stepTarget - p.currentSet.size - under
+	places := p.stepMachineCount - p.currentSet.size - under
 	free := min(sumOverSets(p.sets, sizeOfSet)-p.minAvailable-waiting-under, places)
 	var unhealthy, healthy []Member
 	p.visitMachines(func(set *setPlan, m Member) {
 		switch {
-		case set == p.currentSet || !m.MCM.IsUpdateCandidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.Node == "":
+		case set == p.currentSet || !m.MCM.IsUpdateCandidate || m.Updating || m.MCM.Updated || m.Failed || m.MCM.NodeName == "":
 		case m.Available:
 			healthy = append(healthy, m)
 		default:
@@ -272,27 +272,27 @@ func (p *planner) selectNodesToUpdate(d *Decision) {
 	}
 }
 
-// markNodes taints all nodes of old sets, including nodes that joined late, so that new pods run on other nodes.
-// markNodes removes the taint from nodes of the current set. markNodes reads the current state of each node.
+// taintAndProtectNodes taints all nodes of old sets, including nodes that joined late, so that new pods run on other nodes.
+// taintAndProtectNodes removes the taint from nodes of the current set. taintAndProtectNodes reads the current state of each node.
 //
-// While there are old and new nodes, markNodes annotates all nodes, so that the cluster autoscaler does not remove
-// them. After the rollout, markNodes removes Millwright's annotations. markNodes does not change an annotation of
+// While there are old and new nodes, taintAndProtectNodes annotates all nodes, so that the cluster autoscaler does not remove
+// them. After the rollout, taintAndProtectNodes removes Millwright's annotations. taintAndProtectNodes does not change an annotation of
 // another party, and does not remove the annotation of a preserved machine.
-func (p *planner) markNodes(d *Decision, rolls bool) {
+func (p *planner) taintAndProtectNodes(d *Decision, rolls bool) {
 	taint := rolls && p.currentSet != nil && p.facts.Strategy != Recreate
-	guard := p.facts.MCM.ProtectsFromAutoscaler && d.Rolling
+	guard := p.facts.MCM.ProtectsNodesFromAutoscaler && d.Rolling
 	p.visitMachines(func(set *setPlan, m Member) {
 		switch old := set != p.currentSet; {
-		case m.MCM.Node == "":
+		case m.MCM.NodeName == "":
 			return
-		case m.MCM.Tainted == old: // the taint is already correct
-		case m.MCM.Tainted:
+		case m.MCM.NodeTainted == old: // the taint is already correct
+		case m.MCM.NodeTainted:
 			appendBounded(&d.Untaint, m.asTarget("its set is the current one"))
 		case taint:
 			appendBounded(&d.Taint, m.asTarget("its set is old"))
 		}
 		switch {
-		case guard && rolls && m.MCM.ScaleDownDisabledValue != vocabulary.ValueLowerTrue:
+		case guard && rolls && m.MCM.ScaleDownDisabledValue != vocabulary.ValueScaleDownDisabled:
 			appendBounded(&d.ProtectFromAutoscaler, m.asTarget("a rollout is under way"))
 		case !guard && m.MCM.ScaleDownDisabledByMillwright && !m.MCM.Preserved:
 			appendBounded(&d.UnprotectFromAutoscaler, m.asTarget("no rollout is under way"))

@@ -81,7 +81,7 @@ func (o Facts) markChosenMachines(d *Decision) {
 // updateChoiceMark marks a machine as chosen at the given time, or unmarks the machine if the time is empty. An
 // existing time of the choice does not change.
 func (m Member) updateChoiceMark(d *Decision, at string) {
-	chosen := m.Priority == vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
+	chosen := m.Priority == vocabulary.PriorityChosenByAutoscaler && m.MCM.MarkedAt != ""
 	switch {
 	case m.Deleting || m.Failed:
 	case at != "" && !chosen:
@@ -93,7 +93,7 @@ func (m Member) updateChoiceMark(d *Decision, at string) {
 
 // isChosen reports whether the autoscaler chose the machine.
 func (m Member) isChosen() bool {
-	return m.Priority <= vocabulary.PriorityChosen && m.MCM.MarkedAt != ""
+	return m.Priority <= vocabulary.PriorityChosenByAutoscaler && m.MCM.MarkedAt != ""
 }
 
 // isDeletedAtAnySize reports whether the set deletes the machine even if its size does not require it, because the
@@ -101,5 +101,5 @@ func (m Member) isChosen() bool {
 func (o Facts) isDeletedAtAnySize(m Member) bool {
 	at, err := time.Parse(time.RFC3339, m.MCM.MarkedAt)
 	last, none := time.Parse(time.RFC3339, o.MCM.AutoscaledAt)
-	return m.Priority == vocabulary.PriorityChosen && err == nil && none == nil && !at.After(last)
+	return m.Priority == vocabulary.PriorityChosenByAutoscaler && err == nil && none == nil && !at.After(last)
 }

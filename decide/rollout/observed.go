@@ -60,7 +60,7 @@ type Progress struct {
 type Member struct {
 	Name, UID string
 	Version   string // resourceVersion at the read
-	Created   time.Time
+	CreatedAt time.Time
 	Deleting  bool
 
 	Ready     bool // the machine's node is ready
@@ -72,7 +72,7 @@ type Member struct {
 	Failed           bool // phase Failed; in Cluster API: the health check failed
 	Joined           bool // the machine's node was healthy once
 	RemovalRequested bool // a person requested the machine's replacement or deletion
-	DenialReason     Denial
+	DenialReason     DenialReason
 	Priority         int  // machines with a lower priority are deleted first; 3 without the annotation
 	DeleteFirst      bool // an operator chose the machine for the next scale-down
 	Updating         bool // the machine's in-place update has begun and has not succeeded
@@ -88,24 +88,24 @@ type Problem = scale.Problem
 type MachineSet struct {
 	Name, UID string
 	Version   string // resourceVersion at the read
-	Created   time.Time
+	CreatedAt time.Time
 	Current   bool // the set has the deployment's current template
 	scale.Deletion
 	Replicas int // spec.replicas
 
 	Machines           []Member // members in any order
 	StatusMachineCount int      // number of machines in the set's status if the machine cache may be outdated; zero otherwise
-	// ActedOnSize is the size for which the set's workflow last wrote the status. If ActedOnSize differs from Replicas,
-	// the workflow may still create or delete machines for any size from ActedOnSize to Replicas.
-	ActedOnSize int
+	// ObservedReplicas is the size for which the set's workflow last wrote the status. If ObservedReplicas differs from Replicas,
+	// the workflow may still create or delete machines for any size from ObservedReplicas to Replicas.
+	ObservedReplicas int
 
-	Revision        int64  // zero: no revision yet
-	History         string // old revisions, comma-separated
-	DesiredReplicas int    // annotation desired-replicas; -1: no annotation
-	MaxReplicas     int    // annotation max-replicas; -1: no annotation
-	ScaleUpDisabled bool   // the set has the label scale-up-disabled and creates no machine
-	Drifted         bool   // the set differs from the settings that the deployment copies to its sets
-	Source          Source // zero: unknown
+	Revision        int64          // zero: no revision yet
+	History         string         // old revisions, comma-separated
+	DesiredReplicas int            // annotation desired-replicas; -1: no annotation
+	MaxReplicas     int            // annotation max-replicas; -1: no annotation
+	ScaleUpDisabled bool           // the set has the label scale-up-disabled and creates no machine
+	Drifted         bool           // the set differs from the settings that the deployment copies to its sets
+	Source          InstanceSource // zero: unknown
 	Failure         Problem
 
 	MCM        MCMSet        // zero for a set of Cluster API
@@ -115,7 +115,7 @@ type MachineSet struct {
 // Orphan is a set in the namespace whose controller does not exist.
 type Orphan struct {
 	Name, UID, Version string
-	Matches            bool // the deployment's selector matches the set's labels
+	MatchesSelector    bool // the deployment's selector matches the set's labels
 	Deleting           bool
 	Released           bool // this deployment released the set
 }
@@ -152,14 +152,14 @@ type Settings struct {
 
 // OperatorRequests holds the requests of people.
 type OperatorRequests struct {
-	Paused        bool   // spec.paused
-	PausedBy      string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
-	HoldReason    string // actor and reason of the hold of this revision; empty: not held
-	ApprovedSteps int    // number of approved steps of this revision, counted from the first step
-	RollbackTo    *int64 // requested revision; 0: the previous revision; nil: no request
-	RetryCount    int    // number of retries of this revision that people requested
-	PinTo         int64  // old revision to which a person pins this revision; zero: no request
-	PinnedBy      string // who requested PinTo, and why, such as "ann: lunch"
+	Paused            bool   // spec.paused
+	PausedBy          string // who paused the deployment, and why, such as "ann: lunch"; empty: unknown
+	HoldReason        string // actor and reason of the hold of this revision; empty: not held
+	ApprovedStepCount int    // number of approved steps of this revision, counted from the first step
+	RollbackTo        *int64 // requested revision; 0: the previous revision; nil: no request
+	RetryCount        int    // number of retries of this revision that people requested
+	PinRevision       int64  // old revision to which a person pins this revision; zero: no request
+	PinRequestedBy    string // who requested PinTo, and why, such as "ann: lunch"
 }
 
 // Facts holds the facts that the deployment's activity read at one moment.
@@ -190,7 +190,9 @@ func (o Facts) SortedCopy() Facts {
 	o.Replicas = max(o.Replicas, 0)
 	o.Sets = list.SortedCopy(
 		o.Sets,
-		func(a, b MachineSet) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
+		func(a, b MachineSet) int {
+			return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
+		},
 	)
 	o.Orphans = list.SortedCopy(
 		o.Orphans,

@@ -10,7 +10,7 @@ import (
 
 func TestOwnershipOfSets(t *testing.T) {
 	orphan := func(name string, change func(*rollout.Orphan)) rollout.Orphan {
-		o := rollout.Orphan{Name: name, UID: "uid-" + name, Version: "5", Matches: true}
+		o := rollout.Orphan{Name: name, UID: "uid-" + name, Version: "5", MatchesSelector: true}
 		if change != nil {
 			change(&o)
 		}
@@ -23,14 +23,14 @@ func TestOwnershipOfSets(t *testing.T) {
 		orphans        []rollout.Orphan
 		adopt, release []string
 	}{
-		{name: "one that matches", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("b", nil), orphan("a", nil)}, adopt: []string{"a", "b"}},
-		{name: "one that does not match", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Matches = false })}},
-		{name: "one that is being deleted", in: rollingUpdate(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Deleting = true })}},
-		{name: "also while the rollout is paused", in: pausedDeployment(rollingUpdate(3, 1, 0)), orphans: []rollout.Orphan{orphan("a", nil)}, adopt: []string{"a"}},
-		{name: "not for an invalid deployment", in: invalidDeployment(rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))), orphans: []rollout.Orphan{orphan("a", nil)}},
-		{name: "an owned one that does not match", in: rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), release: []string{"ms1"}},
-		{name: "also the current one", in: rollingUpdate(3, 1, 0, foreign(currentSet(1, 3, 3, 3))), release: []string{"ms1"}},
-		{name: "not one that is being deleted", in: rollingUpdate(3, 1, 0, withDeletion(foreign(oldSet(1, 3, 3, 3))), currentSet(2, 3, 3, 3))},
+		{name: "one that matches", in: rollingUpdateDeployment(3, 1, 0), orphans: []rollout.Orphan{orphan("b", nil), orphan("a", nil)}, adopt: []string{"a", "b"}},
+		{name: "one that does not match", in: rollingUpdateDeployment(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.MatchesSelector = false })}},
+		{name: "one that is being deleted", in: rollingUpdateDeployment(3, 1, 0), orphans: []rollout.Orphan{orphan("a", func(o *rollout.Orphan) { o.Deleting = true })}},
+		{name: "also while the rollout is paused", in: withPause(rollingUpdateDeployment(3, 1, 0)), orphans: []rollout.Orphan{orphan("a", nil)}, adopt: []string{"a"}},
+		{name: "not for an invalid deployment", in: withInvalidSpec(rollingUpdateDeployment(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))), orphans: []rollout.Orphan{orphan("a", nil)}},
+		{name: "an owned one that does not match", in: rollingUpdateDeployment(3, 1, 0, foreign(oldSet(1, 3, 3, 3)), currentSet(2, 0, 0, 0)), release: []string{"ms1"}},
+		{name: "also the current one", in: rollingUpdateDeployment(3, 1, 0, foreign(currentSet(1, 3, 3, 3))), release: []string{"ms1"}},
+		{name: "not one that is being deleted", in: rollingUpdateDeployment(3, 1, 0, withDeletion(foreign(oldSet(1, 3, 3, 3))), currentSet(2, 3, 3, 3))},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.in.Orphans = row.orphans
@@ -45,7 +45,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		})
 	}
 	t.Run("a deployment that is being deleted does neither", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))
+		o := rollingUpdateDeployment(3, 1, 0, foreign(oldSet(1, 3, 3, 3)))
 		o.Deleting, o.Orphans = true, []rollout.Orphan{orphan("a", nil)}
 		d := rollout.Decide(o)
 		assert.Empty(t, d.Adopt)
@@ -54,7 +54,7 @@ func TestOwnershipOfSets(t *testing.T) {
 		assert.False(t, rollout.Decide(o).HasActions())
 	})
 	t.Run("a rollback waits for them", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
 		o.RollbackTo, o.Orphans = new(int64(0)), []rollout.Orphan{orphan("a", nil)}
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})

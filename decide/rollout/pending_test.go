@@ -23,10 +23,10 @@ func withCurrentStatus(o rollout.Facts) rollout.Facts {
 }
 
 func TestPendingWork(t *testing.T) {
-	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
+	calm := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3))
 	waits := withRolloutSteps(
-		rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)),
-		rollout.Step{Size: countBound(1), NeedsApproval: true},
+		rollingUpdateDeployment(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)),
+		rollout.Step{Size: countValue(1), NeedsApproval: true},
 	)
 	change := func(o rollout.Facts, edit func(*rollout.Facts)) rollout.Facts {
 		o = withCurrentStatus(o)
@@ -39,7 +39,7 @@ func TestPendingWork(t *testing.T) {
 		return func(o *rollout.Facts) { a(o); b(o) }
 	}
 	due := func(o *rollout.Facts) { o.MCM.DueMachineCount = 2 }
-	scale, all := attention.NeedScale, "3 machines wanted and there, all of revision 1"
+	scale, all := attention.NeedScaling, "3 machines wanted and there, all of revision 1"
 	for _, row := range []struct {
 		name string
 		o    rollout.Facts
@@ -66,12 +66,12 @@ func TestPendingWork(t *testing.T) {
 		{"released: nothing is replaced", change(calm, both(due, both(goes, bare))), attention.NeedNothing, "released: the API server removes it"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			is := rollout.PlanDeployment(row.o).Pending
+			is := rollout.PlanDeployment(row.o).PendingWork
 			assert.Equal(t, attention.Decision{Need: row.need, Why: row.why}, attention.Decision{Need: is.Need, Why: is.Why})
 		})
 	}
 	t.Run("as time passes it is late", func(t *testing.T) {
-		o := withCurrentStatus(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2)))
+		o := withCurrentStatus(rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 2)))
 		o.ProgressDeadline = new(time.Minute)
 		o.ReportedStatus.Conditions[1] = rollout.Condition{
 			Type:           "Progressing",
@@ -81,7 +81,7 @@ func TestPendingWork(t *testing.T) {
 		}
 		o.ReportedStatus.Conditions[1].Message = rollout.PlannedStatus(o).Conditions[1].Message
 		plan := rollout.PlanDeployment(o)
-		assert.False(t, plan.NeedsReport)
+		assert.False(t, plan.NeedsStatusWrite)
 		assert.Equal(
 			t,
 			attention.Decision{
@@ -89,14 +89,14 @@ func TestPendingWork(t *testing.T) {
 				Why:   plan.Decision.Why + "; it waits for the time to pass",
 				Waits: plan.Decision.Why,
 			},
-			plan.Pending,
+			plan.PendingWork,
 		)
 	})
 }
 
 // If a write of the status is pending, WaitsFor names the work that follows this write.
 func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
-	calm := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3))
+	calm := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3))
 	all := "3 machines wanted and there, all of revision 1"
 	late := func(o *rollout.Facts) { o.ReportedStatus.Counts.Ready = 1 }
 	newer := func(o *rollout.Facts) { o.Generation = 3 }
@@ -120,7 +120,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 				edit(&o)
 			}
 			plan := rollout.PlanDeployment(o)
-			assert.Equal(t, row.says, plan.Pending.WaitText())
+			assert.Equal(t, row.says, plan.PendingWork.WaitText())
 			assert.Equal(t, row.replaces, plan.ReplacementPending)
 		})
 	}
@@ -128,7 +128,7 @@ func TestWaitTextIgnoresPendingStatusWrite(t *testing.T) {
 
 // A changed number or condition is enough to write the status. If only a time changed, the status is not written.
 func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 2))
+	o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 2))
 	o.Sets[0].Failure = rollout.Problem{Reason: "ResourceExhausted", Message: "machine a: no"}
 	o.Sets[0].Machines[0].MCM.LastOperationFailed, o.MCM.Frozen = true, true
 	condition := func(i int, edit func(*rollout.Condition)) func(*rollout.Status) {
@@ -161,23 +161,23 @@ func TestTheStatusIsWrittenIfOneNumberChanged(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			o := withCurrentStatus(o)
 			row.change(&o.ReportedStatus)
-			assert.Equal(t, !row.same, rollout.PlanDeployment(o).NeedsReport)
+			assert.Equal(t, !row.same, rollout.PlanDeployment(o).NeedsStatusWrite)
 		})
 	}
 	t.Run("Frozen is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.MCM.Frozen = false
-		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
+		assert.True(t, rollout.PlanDeployment(o).NeedsStatusWrite)
 	})
 	t.Run("ReplicaFailure is over", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{}
-		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
+		assert.True(t, rollout.PlanDeployment(o).NeedsStatusWrite)
 	})
 	t.Run("machines get no instance for another reason", func(t *testing.T) {
 		o := withCurrentStatus(o)
 		o.Sets[0].Failure = rollout.Problem{Reason: "Internal", Message: "machine b: odd"}
-		assert.True(t, rollout.PlanDeployment(o).NeedsReport)
+		assert.True(t, rollout.PlanDeployment(o).NeedsStatusWrite)
 		assert.Equal(t, "machine b: odd", rollout.PlannedStatus(o).Conditions[2].Message)
 	})
 }

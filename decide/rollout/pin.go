@@ -23,37 +23,37 @@ type Pin struct {
 
 // AutoRollback is the policy for automatic rollbacks. The zero value means no automatic rollback.
 type AutoRollback struct {
-	OnDeadline   bool          // roll back when the progress deadline passes
-	MaxFailed    int           // if Failed is set, roll back when more than MaxFailed new machines have failed
-	HasMaxFailed bool          // MaxFailed applies, even if it is 0
-	BakeTime     time.Duration // how long failures count after the rollout is complete; zero: not at all
+	RollsBackOnDeadline bool          // roll back when the progress deadline passes
+	MaxFailed           int           // if Failed is set, roll back when more than MaxFailed new machines have failed
+	HasMaxFailed        bool          // MaxFailed applies, even if it is 0
+	BakeTime            time.Duration // how long failures count after the rollout is complete; zero: not at all
 }
 
-// Denial is the reason why the cloud never created the instance of a machine.
-type Denial string
+// DenialReason is the reason why the cloud never created the instance of a machine.
+type DenialReason string
 
 // The denials. An empty Denial means that the instance exists or existed, or that none of these reasons applies.
 const (
-	DeniedByNetwork     Denial = "Network"     // the cloud or the target cluster is unreachable, or returns errors
-	DeniedByWorker      Denial = "Worker"      // no worker serves the provider
-	DeniedByCredentials Denial = "Credentials" // the credentials are missing, or the cloud rejects them
-	DeniedByQuota       Denial = "Quota"       // a quota or the capacity of the cloud is used up
-	DeniedBySecret      Denial = "Secret"      // a Secret that the template names is missing, or must not be used
-	DeniedByTemplate    Denial = "Template"    // the cloud or an object that the template names may be the reason
+	DeniedByNetwork     DenialReason = "Network"     // the cloud or the target cluster is unreachable, or returns errors
+	DeniedByWorker      DenialReason = "Worker"      // no worker serves the provider
+	DeniedByCredentials DenialReason = "Credentials" // the credentials are missing, or the cloud rejects them
+	DeniedByQuota       DenialReason = "Quota"       // a quota or the capacity of the cloud is used up
+	DeniedBySecret      DenialReason = "Secret"      // a Secret that the template names is missing, or must not be used
+	DeniedByTemplate    DenialReason = "Template"    // the cloud or an object that the template names may be the reason
 )
 
-// Source identifies the provider, the account, the instance type and the object that are used to create the instances
+// InstanceSource identifies the provider, the account, the instance type and the object that are used to create the instances
 // of a set. An empty field is unknown.
-type Source struct {
-	Provider string
-	Account  string // Secret that has only credentials
-	Type     string // instance type
-	Object   string // Secret with the user data; in Cluster API, the infrastructure template
+type InstanceSource struct {
+	Provider     string
+	Account      string // Secret that has only credentials
+	InstanceType string // instance type
+	Object       string // Secret with the user data; in Cluster API, the infrastructure template
 }
 
-// differs reports whether two sources are known to differ in the reason of a denial. An unknown field counts as equal.
+// isKnownToDiffer reports whether two sources are known to differ in the reason of a denial. An unknown field counts as equal.
 // With DeniedByTemplate, an unknown Object counts as different.
-func (s Source) differs(from Source, by Denial) bool {
+func (s InstanceSource) isKnownToDiffer(from InstanceSource, by DenialReason) bool {
 	provider := areKnownToDiffer(s.Provider, from.Provider)
 	account := provider || areKnownToDiffer(s.Account, from.Account)
 	switch by {
@@ -62,7 +62,7 @@ func (s Source) differs(from Source, by Denial) bool {
 	case DeniedByCredentials:
 		return account
 	case DeniedByQuota:
-		return account || areKnownToDiffer(s.Type, from.Type)
+		return account || areKnownToDiffer(s.InstanceType, from.InstanceType)
 	case DeniedBySecret: // either of the two Secrets may have the problem
 		return account || s.Account+from.Account == "" && areKnownToDiffer(s.Object, from.Object)
 	case DeniedByTemplate:
@@ -138,14 +138,14 @@ func (p *planner) blockedPinSentence() string {
 // requestedPin returns the pin that a person requested, or nil if there is no request or the requested pin is already
 // in force.
 func (p *planner) requestedPin() *Pin {
-	if p.facts.PinTo == 0 || p.templateSet == nil {
+	if p.facts.PinRevision == 0 || p.templateSet == nil {
 		return nil
 	}
-	to := p.setByRevision(p.facts.PinTo)
+	to := p.setByRevision(p.facts.PinRevision)
 	if to == nil || !p.canReturnToSet(to) || p.pin != nil && p.pin.Set == to.Name {
 		return nil
 	}
-	return p.newPin(to, p.facts.PinnedBy, "")
+	return p.newPin(to, p.facts.PinRequestedBy, "")
 }
 
 // automaticPin returns the pin of an automatic rollback; nil: no rollback is due. The rollback returns to the last
@@ -159,11 +159,11 @@ func (p *planner) automaticPin(record Progress) *Pin {
 	if a.HasMaxFailed && len(record.Failed) > a.MaxFailed {
 		return p.newPin(to, "", fmt.Sprintf("%s of it failed, %d allowed", machineCountText(len(record.Failed)), a.MaxFailed))
 	}
-	if !a.OnDeadline || !p.isLate() || p.suspectCount() == 0 {
+	if !a.RollsBackOnDeadline || !p.isLate() || p.suspectMachineCount() == 0 {
 		return nil
 	}
 	deadline := phrase.DurationText(p.facts.ProgressDeadline.Round(time.Second))
-	suspects := p.suspectCount()
+	suspects := p.suspectMachineCount()
 	return p.newPin(to, "", fmt.Sprintf(
 		"no progress for %s: %s of it %s not available",
 		deadline, machineCountText(suspects), phrase.SingularOrPlural(suspects, "is", "are"),
@@ -227,12 +227,12 @@ func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 		return false
 	}
 	alike := func(other Member) bool { return !other.Deleting && other.DenialReason == m.DenialReason }
-	return slices.ContainsFunc(good.Machines, alike) || !p.templateSet.Source.differs(good.Source, m.DenialReason)
+	return slices.ContainsFunc(good.Machines, alike) || !p.templateSet.Source.isKnownToDiffer(good.Source, m.DenialReason)
 }
 
-// suspectCount returns how many new machines are not available, perhaps because of their template. If there is none,
+// suspectMachineCount returns how many new machines are not available, perhaps because of their template. If there is none,
 // the rollout waits for drains of old machines, for budgets or for people.
-func (p *planner) suspectCount() int {
+func (p *planner) suspectMachineCount() int {
 	return list.CountWhere(p.templateSet.Machines, func(m Member) bool {
 		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.isTemplateAtFault(m, false)
 	})
@@ -284,11 +284,11 @@ func (p *planner) needsNoChange() bool {
 // Sentence returns a sentence with the revision that a pin replaces, the reason, and the time at which the pin began.
 // The sentence does not name the command that ends the pin.
 func (pin *Pin) Sentence(revision int64, now time.Time) string {
-	return pin.Cause(revision) + " since " + phrase.ClockText(pin.Since, now)
+	return pin.SentenceWithoutTime(revision) + " since " + phrase.ClockText(pin.Since, now)
 }
 
-// Cause returns the text of Sentence without the time.
-func (pin *Pin) Cause(revision int64) string {
+// SentenceWithoutTime returns the text of Sentence without the time.
+func (pin *Pin) SentenceWithoutTime(revision int64) string {
 	if pin.By != "" {
 		return fmt.Sprintf("revision %d is pinned%s: back on revision %d", revision, phrase.ActorText(pin.By), pin.Revision)
 	}

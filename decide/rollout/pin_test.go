@@ -14,9 +14,9 @@ import (
 // newFailingRollout returns a rollout of revision 3 in which `failures` new machines have failed. The rollout of
 // revision 2 is complete.
 func newFailingRollout(failures int, policy rollout.AutoRollback) rollout.Facts {
-	o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
+	o := rollingUpdateDeployment(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 5, 5, 5), currentSet(3, 2, 2, 0))
 	for i := range failures {
-		o.Sets[2] = withMachine(o.Sets[2], i, asFailedMachine)
+		o.Sets[2] = withChangedMachine(o.Sets[2], i, asFailedMachine)
 	}
 	o.RollbackPolicy = policy
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
@@ -120,7 +120,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		o := deploymentAfterRollback()
 		o.Sets[1], o.Sets[2] = currentSet(2, 5, 5, 5), currentSet(3, 0, 0, 0)
 		o.Sets[1].Current = false
-		return withAnnotations(o)
+		return withCorrectAnnotations(o)
 	}
 	t.Run("complete, without machines of the template", func(t *testing.T) {
 		d := rollout.Decide(back())
@@ -140,13 +140,13 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 	})
 	t.Run("rollout steps are skipped", func(t *testing.T) {
 		o := deploymentAfterRollback()
-		o.Steps = []rollout.Step{{Size: countBound(1), NeedsApproval: true}}
+		o.Steps = []rollout.Step{{Size: countValue(1), NeedsApproval: true}}
 		assert.Nil(t, rollout.Decide(o).Pause)
 		assert.NotEmpty(t, rollout.Decide(o).Resize)
 	})
 	t.Run("failures of the former revision count for nothing", func(t *testing.T) {
 		o := back()
-		o.Sets[1] = withMachine(withMachine(o.Sets[1], 0, asFailedMachine), 1, asFailedMachine)
+		o.Sets[1] = withChangedMachine(withChangedMachine(o.Sets[1], 0, asFailedMachine), 1, asFailedMachine)
 		assert.Nil(t, rollout.Decide(o).Record)
 	})
 	t.Run("neither set is cleaned up", func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		assert.Nil(t, d.Pin)
 		assert.Equal(t, &rollout.Progress{Revision: 4, Set: "ms4", Good: "ms2"}, d.Record)
 		o = withRecordedProgress(o)
-		o.Sets[3] = withMachine(withMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
+		o.Sets[3] = withChangedMachine(withChangedMachine(o.Sets[3], 0, asFailedMachine), 1, asFailedMachine)
 		assert.Equal(t, "ms2", recordedPin(o).Set, "and not to the newest former one")
 	})
 	t.Run("the former template, written into the spec, ends the pin", func(t *testing.T) {
@@ -192,8 +192,8 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 		)
 		o = withRecordedProgress(o)
 		assert.Equal(t, d.Record, &o.Progress)
-		o.Sets[2] = withMachines(
-			withMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", asFailedMachine)),
+		o.Sets[2] = withAdditionalMachines(
+			withAdditionalMachines(currentSet(3, 2, 0, 0), newMachine("ms3-x", asFailedMachine)),
 			newMachine("ms3-y", asFailedMachine),
 		)
 		assert.NotNil(t, recordedPin(o))
@@ -215,9 +215,9 @@ func TestAPinnedDeploymentKeepsToItsFormerRevision(t *testing.T) {
 }
 
 func TestAPersonPinsAFormerRevision(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Completed: epochPlus(-time.Hour), Good: "ms3"}
-	o.PinTo, o.PinnedBy = 1, "ann: v3 is slow"
+	o.PinRevision, o.PinRequestedBy = 1, "ann: v3 is slow"
 	pin := recordedPin(o)
 	assert.Equal(t, &rollout.Pin{Set: "ms1", Revision: 1, Since: o.Now, By: "ann: v3 is slow"}, pin)
 	o = withRecordedProgress(o)
@@ -228,25 +228,31 @@ func TestAPersonPinsAFormerRevision(t *testing.T) {
 		plannedCondition(o, "Degraded").Message,
 	)
 	assert.Equal(t, "ms1", rollout.Decide(o).Resize[0].Name)
-	o.PinTo = 2
+	o.PinRevision = 2
 	assert.Equal(t, "ms2", recordedPin(o).Set, "another revision")
-	o.PinTo = 9
+	o.PinRevision = 9
 	assert.Nil(t, rollout.Decide(o).Record, "none that does not exist")
 	assert.NotNil(t, rollout.Decide(o).Pin)
 }
 
 func TestWhichFailuresCauseRollback(t *testing.T) {
-	count, deadline := rollout.AutoRollback{HasMaxFailed: true}, rollout.AutoRollback{OnDeadline: true}
-	denied := func(d rollout.Denial) func(*rollout.Member) {
+	count, deadline := rollout.AutoRollback{HasMaxFailed: true}, rollout.AutoRollback{RollsBackOnDeadline: true}
+	denied := func(d rollout.DenialReason) func(*rollout.Member) {
 		return func(m *rollout.Member) { m.Failed, m.DenialReason = true, d }
 	}
 	joined := func(m *rollout.Member) { m.Joined = true }
 	asked := func(m *rollout.Member) { m.RemovalRequested = true }
-	sources := func(was, is rollout.Source) func(*rollout.Facts) {
+	sources := func(was, is rollout.InstanceSource) func(*rollout.Facts) {
 		return func(o *rollout.Facts) { o.Sets[1].Source, o.Sets[2].Source = was, is }
 	}
-	small, large := rollout.Source{Account: "a", Type: "small"}, rollout.Source{Account: "a", Type: "large"}
-	foreign := rollout.Source{Account: "b", Type: "small"}
+	small, large := rollout.InstanceSource{
+		Account:      "a",
+		InstanceType: "small",
+	}, rollout.InstanceSource{
+		Account:      "a",
+		InstanceType: "large",
+	}
+	foreign := rollout.InstanceSource{Account: "b", InstanceType: "small"}
 	completed := func(before time.Duration) func(*rollout.Facts) {
 		return func(o *rollout.Facts) {
 			o.Progress.Completed, o.Progress.Good, o.Progress.FormerGood = epochPlus(-before), "ms3", "ms2"
@@ -282,17 +288,17 @@ func TestWhichFailuresCauseRollback(t *testing.T) {
 		"the deadline, while the cloud has no room for either": {deadline, denied(rollout.DeniedByQuota), []func(*rollout.Facts){sources(small, small)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := rollingUpdate(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
+			o := rollingUpdateDeployment(5, 2, 0, oldSet(1, 0, 0, 0), oldSet(2, 4, 4, 4), currentSet(3, 1, 1, 0))
 			o.RollbackPolicy, o.Progress = c.of, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
-			if c.of.OnDeadline {
-				o.Sets[2] = withMachine(o.Sets[2], 0, c.member)
+			if c.of.RollsBackOnDeadline {
+				o.Sets[2] = withChangedMachine(o.Sets[2], 0, c.member)
 			} else {
-				o.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, c.member)
+				o.Sets[2] = withChangedMachine(o.Sets[2], 0, asFailedMachine, c.member)
 			}
 			for _, change := range c.change {
 				change(&o)
 			}
-			if c.of.OnDeadline {
+			if c.of.RollsBackOnDeadline {
 				o = withPassedDeadline(o)
 				assert.Nil(t, recordedPin(rolloutBeforeDeadline(o)), "not before the deadline")
 			}
@@ -302,23 +308,23 @@ func TestWhichFailuresCauseRollback(t *testing.T) {
 		})
 	}
 	t.Run("a budget that blocks the drain of an old machine rolls nothing back", func(t *testing.T) {
-		o := withPassedDeadline(rollingUpdate(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
+		o := withPassedDeadline(rollingUpdateDeployment(5, 1, 0, oldSet(2, 5, 5, 5), currentSet(3, 1, 1, 1)))
 		o.RollbackPolicy, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
-		o.Sets[0] = withMachine(o.Sets[0], 0, asDeletingMachine)
+		o.Sets[0] = withChangedMachine(o.Sets[0], 0, asDeletingMachine)
 		o.ReportedStatus.Counts = rollout.PlannedStatus(o).Counts
 		require.True(t, rollout.Decide(o).Late)
 		assert.Nil(t, recordedPin(o))
 	})
 	t.Run("nor does a drain before the first new machine", func(t *testing.T) {
-		o := withPassedDeadline(rollingUpdate(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
+		o := withPassedDeadline(rollingUpdateDeployment(5, 0, 1, oldSet(2, 4, 5, 4), currentSet(3, 0, 0, 0)))
 		o.RollbackPolicy, o.Progress = deadline, rollout.Progress{Revision: 3, Set: "ms3", Good: "ms2"}
 		o.ReportedStatus.Counts = rollout.PlannedStatus(o).Counts
 		assert.Nil(t, recordedPin(o))
 	})
 }
 
-func TestTheRecordOfACompleteRollout(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
+func TestACompleteRolloutIsRecorded(t *testing.T) {
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3))
 	o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Good: "ms1"}
 	record := &rollout.Progress{Revision: 2, Set: "ms2", Completed: o.Now, Good: "ms2", FormerGood: "ms1"}
 	assert.Equal(t, record, rollout.Decide(o).Record)
@@ -346,7 +352,7 @@ func TestServingRevisionCountsAsGoodIfNoRolloutWasComplete(t *testing.T) {
 // If machines fail after the rollout is complete, a rollback in the bake time needs the earlier set. The history limit
 // does not delete the earlier set.
 func TestRollbackDuringTheBakeTimeUsesTheFormerGoodSet(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), oldSet(2, 0, 0, 0), currentSet(3, 3, 3, 3))
 	o.RollbackPolicy = rollout.AutoRollback{HasMaxFailed: true, BakeTime: time.Hour}
 	o.Progress = rollout.Progress{Revision: 3, Set: "ms3", Good: "ms1"}
 	o.HistoryLimit = new(0)
@@ -357,7 +363,7 @@ func TestRollbackDuringTheBakeTimeUsesTheFormerGoodSet(t *testing.T) {
 	assert.Equal(t, []string{"ms2"}, targetNames(rollout.Decide(o).Delete))
 	failed := o
 	failed.Sets = slices.Clone(o.Sets)
-	failed.Sets[2] = withMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Joined = true })
+	failed.Sets[2] = withChangedMachine(o.Sets[2], 0, asFailedMachine, func(m *rollout.Member) { m.Joined = true })
 	require.NotNil(t, recordedPin(failed))
 	assert.Equal(t, "ms1", recordedPin(failed).Set)
 	o.Now = o.Now.Add(time.Hour)
@@ -380,15 +386,20 @@ func TestAReusedRevisionInheritsNoFailure(t *testing.T) {
 func TestARetryDoesNotCountFormerMachines(t *testing.T) {
 	o := deploymentAfterRollback()
 	former := epochPlus(-time.Minute)
-	leaving := func(m *rollout.Member) { m.Deleting, m.Failed, m.Created = true, true, former }
-	o.Sets[2] = withMachine(withMachine(currentSet(3, 0, 2, 0), 0, leaving), 1, leaving)
+	leaving := func(m *rollout.Member) { m.Deleting, m.Failed, m.CreatedAt = true, true, former }
+	o.Sets[2] = withChangedMachine(withChangedMachine(currentSet(3, 0, 2, 0), 0, leaving), 1, leaving)
 	o.RetryCount = 1
 	record := rollout.Decide(o).Record
 	assert.Equal(t, &rollout.Progress{Revision: 3, Set: "ms3", Attempt: 1, Good: "ms2", FormerMachines: former}, record)
 	o = withRecordedProgress(o)
 	assert.Nil(t, recordedPin(o))
-	newer := func(m *rollout.Member) { m.Created = epoch }
-	o.Sets[2] = withMachine(withMachine(currentSet(3, 2, 2, 0), 0, asFailedMachine, newer), 1, asFailedMachine, newer)
+	newer := func(m *rollout.Member) { m.CreatedAt = epoch }
+	o.Sets[2] = withChangedMachine(
+		withChangedMachine(currentSet(3, 2, 2, 0), 0, asFailedMachine, newer),
+		1,
+		asFailedMachine,
+		newer,
+	)
 	assert.NotNil(t, recordedPin(o))
 }
 
@@ -423,7 +434,7 @@ func TestAPinOutlivesARestoreAndAnAdoption(t *testing.T) {
 	assert.NotNil(t, d.Pin)
 }
 
-func TestConditionsForGitOps(t *testing.T) {
+func TestConditionsForKstatus(t *testing.T) {
 	of := func(o rollout.Facts) (kinds []string) {
 		for _, c := range rollout.PlannedStatus(o).Conditions {
 			if c.Type == "Reconciling" || c.Type == "Stalled" || c.Type == "Degraded" {
@@ -432,24 +443,28 @@ func TestConditionsForGitOps(t *testing.T) {
 		}
 		return kinds
 	}
-	calm := rollingUpdate(3, 1, 0, currentSet(2, 3, 3, 3))
+	calm := rollingUpdateDeployment(3, 1, 0, currentSet(2, 3, 3, 3))
 	assert.Empty(t, of(calm))
-	assert.Empty(t, of(pausedDeployment(calm)), "paused and complete")
+	assert.Empty(t, of(withPause(calm)), "paused and complete")
 	assert.Equal(
 		t,
 		[]string{"Reconciling MachineSetUpdated"},
-		of(rolloutBeforeDeadline(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))))),
+		of(
+			rolloutBeforeDeadline(
+				withPassedDeadline(rollingUpdateDeployment(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0))),
+			),
+		),
 		"rolling",
 	)
 	assert.Equal(
 		t,
 		[]string{"Stalled ProgressDeadlineExceeded"},
-		of(withPassedDeadline(rollingUpdate(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))),
+		of(withPassedDeadline(rollingUpdateDeployment(5, 2, 0, oldSet(1, 4, 4, 4), currentSet(2, 2, 2, 0)))),
 	)
 	assert.Equal(
 		t,
 		[]string{"Reconciling DeploymentPaused"},
-		of(pausedDeployment(rollingUpdate(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))),
+		of(withPause(rollingUpdateDeployment(5, 2, 0, oldSet(1, 5, 5, 5), currentSet(2, 1, 1, 1)))),
 	)
 	assert.Equal(t, []string{"Degraded RolledBack", "Stalled RolledBack"}, of(deploymentAfterRollback()))
 	invalid := calm
@@ -458,7 +473,7 @@ func TestConditionsForGitOps(t *testing.T) {
 	leaving := deploymentAfterRollback()
 	leaving.Deleting = true
 	assert.NotContains(t, of(leaving), "Reconciling")
-	onDelete := rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
+	onDelete := rollingUpdateDeployment(3, 0, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	onDelete.Strategy = rollout.OnDelete
 	assert.Empty(t, of(onDelete), "people delete the old machines")
 }

@@ -29,7 +29,7 @@ func (w *rolloutSimulation) checkPin(d rollout.Decision) {
 type rollbackSimulation struct {
 	*rolloutSimulation
 	pinCount             int
-	bakePinCount         int             // pins that began in the bake time
+	bakeTimePinCount     int             // pins that began in the bake time
 	hasOnlyGoodTemplates bool            // no template is bad
 	completedSetUIDs     map[string]bool // UIDs of sets whose rollout was complete
 }
@@ -44,14 +44,14 @@ func newRollbackSimulation(t *testing.T, seed uint64) *rollbackSimulation {
 	spec.HistoryLimit = nil
 	spec.ProgressDeadline = new(time.Minute)
 	spec.RollbackPolicy = rollout.AutoRollback{
-		OnDeadline:   d.hasChanceOneIn(2),
-		HasMaxFailed: d.hasChanceOneIn(2),
-		MaxFailed:    d.randomIntBelow(3),
-		BakeTime:     time.Duration(d.randomIntBelow(3)) * time.Minute,
+		RollsBackOnDeadline: d.randomBoolOneIn(2),
+		HasMaxFailed:        d.randomBoolOneIn(2),
+		MaxFailed:           d.randomIntBelow(3),
+		BakeTime:            time.Duration(d.randomIntBelow(3)) * time.Minute,
 	}
 	w := &rollbackSimulation{
 		rolloutSimulation:    newSimulation(seed, spec),
-		hasOnlyGoodTemplates: d.hasChanceOneIn(2),
+		hasOnlyGoodTemplates: d.randomBoolOneIn(2),
 		completedSetUIDs:     map[string]bool{},
 	}
 	w.isBadTemplate = func(template string) bool { return !w.hasOnlyGoodTemplates && template != "v1" && template != "v4" }
@@ -80,7 +80,7 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	}
 	w.pinCount++
 	if !w.spec.Progress.Completed.IsZero() {
-		w.bakePinCount++
+		w.bakeTimePinCount++
 	}
 	failed, set := w.setByName(w.spec.Progress.Set), w.setByName(pin.Set)
 	switch {
@@ -94,9 +94,9 @@ func (w *rollbackSimulation) runCheckedTurn() {
 	}
 }
 
-// makeRandomDisturbance causes a random event: a power cut, a person who replaces a machine, a cloud that creates no
+// causeRandomEvent causes a random event: a power cut, a person who replaces a machine, a cloud that creates no
 // instance, a slow drain, a larger or smaller deployment, or a retry.
-func (w *rollbackSimulation) makeRandomDisturbance() {
+func (w *rollbackSimulation) causeRandomEvent() {
 	var machines []*simulatedMachine
 	for _, g := range w.sets {
 		machines = append(machines, sortedMachines(g.machines)...)
@@ -128,16 +128,16 @@ func (w *rollbackSimulation) makeRandomDisturbance() {
 		w.spec.Replicas = 1 + w.random.randomIntBelow(8)
 		w.updateBounds()
 	case 5:
-		w.passTimeWithoutWorker(time.Hour)
+		w.advanceTimeWithoutWorker(time.Hour)
 	default:
 		w.editCount++
 		w.changeTemplate(w.template) // set the same template again
 	}
 }
 
-// passTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals
+// advanceTimeWithoutWorker advances the time while the worker does not run. The times of earlier failures and removals
 // also advance, so that they still count as recent.
-func (w *rollbackSimulation) passTimeWithoutWorker(d time.Duration) {
+func (w *rollbackSimulation) advanceTimeWithoutWorker(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.spec.WorkerDowntime += d
 	for _, times := range [][]time.Time{w.failureTimes, w.removalTimes} {
@@ -163,8 +163,8 @@ func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 			w.changeTemplate(fmt.Sprintf("v%d", 2+i))
 			for range 40 + w.random.randomIntBelow(200) {
 				w.runCheckedTurn()
-				if w.random.hasChanceOneIn(20) {
-					w.makeRandomDisturbance()
+				if w.random.randomBoolOneIn(20) {
+					w.causeRandomEvent()
 				}
 			}
 		}
@@ -183,7 +183,7 @@ func TestInvariantsHoldWithAutomaticRollbacks(t *testing.T) {
 			w.stateLine(),
 			w.lastDecision.Why,
 		)
-		pins, bakePins = pins+w.pinCount, bakePins+w.bakePinCount
+		pins, bakePins = pins+w.pinCount, bakePins+w.bakeTimePinCount
 	}
 	require.Greater(t, pins, decidetest.RandomRunCount(1000)/4, "many templates are rolled back")
 	require.Positive(t, bakePins, "some of them in the bake time")

@@ -22,9 +22,9 @@ type setPlan struct {
 	// available machines that the set deletes even if its size does not require it, because the autoscaler chose them
 	leavingMachineCount int
 	sizeReason          string // reason of the last change of size
-	isForced            bool
+	isResizeForced      bool
 	// a scale-down may be reverted at once, because no other size depends on the smaller size
-	isRevertible          bool
+	canRevertScaleDown    bool
 	transfer              MachineTransfer
 	deletesBeforeTransfer bool // the set deletes an earlier surplus before it transfers machines
 }
@@ -39,14 +39,14 @@ type planner struct {
 	currentSet              *setPlan   // the set that gets the machines: template or, while a pin is in force, an old set
 	pin                     *Pin       // the pin that is in force; nil: none
 	terminatingMachineCount int        // number of machines of sets that are being deleted
-	stepTarget              int        // number of new machines that the current rollout step requires
+	stepMachineCount        int        // number of new machines that the current rollout step requires
 	idleReason              string     // the reason why no size changes
 }
 
 // newPlanner returns the planner of these facts. The facts must be sorted.
 func newPlanner(o Facts) *planner {
 	surge, unavailable := SurgeAndUnavailable(o)
-	p := &planner{facts: o, surge: surge, stepTarget: o.Replicas}
+	p := &planner{facts: o, surge: surge, stepMachineCount: o.Replicas}
 	preserved := 0
 	for _, s := range o.Sets {
 		set := newSetPlan(s)
@@ -69,7 +69,7 @@ func newPlanner(o Facts) *planner {
 	}
 	p.minAvailable = max(o.Replicas-unavailable-preserved, 0)
 	for _, set := range p.sets {
-		set.isRevertible = p.isOnlyScaling()
+		set.canRevertScaleDown = p.isOnlyScaling()
 	}
 	return p
 }
@@ -95,7 +95,7 @@ func newSetPlan(s MachineSet) *setPlan {
 		// operator chose.
 		return m.Available && !m.Updating && (m.DeleteFirst || m.Priority < vocabulary.PriorityDefault)
 	})
-	if exposed || s.ActedOnSize != s.Replicas || s.machineTransfer().To != "" {
+	if exposed || s.ObservedReplicas != s.Replicas || s.machineTransfer().To != "" {
 		// The set's workflow may have chosen machines for deletion earlier, when other machines were unhealthy.
 		set.unhealthyMachineCount = 0
 	}
@@ -117,19 +117,19 @@ func sumOverSets(sets []*setPlan, of func(*setPlan) int) int {
 
 func sizeOfSet(set *setPlan) int { return set.size }
 
-// occupiedPlaceCount returns the number of a set's machines that count against Replicas plus surge. occupiedPlaceCount
+// usedCapacity returns the number of a set's machines that count against Replicas plus surge. usedCapacity
 // includes existing machines, machines that the set may create now and, unless IgnoresDeletingMachines is true,
-// machines that are being deleted. occupiedPlaceCount uses the largest size that the set's workflow may act on, because
+// machines that are being deleted. usedCapacity uses the largest size that the set's workflow may act on, because
 // the workflow may be creating machines now. A growing set may still delete the surplus of a smaller size and then
 // create other machines.
-func (p *planner) occupiedPlaceCount(set *setPlan) int {
-	most := max(set.size, set.Replicas, set.ActedOnSize)
+func (p *planner) usedCapacity(set *setPlan) int {
+	most := max(set.size, set.Replicas, set.ObservedReplicas)
 	here := max(most, set.activeMachineCount)
 	if p.facts.IgnoresDeletingMachines {
 		return here
 	}
-	if set.ActedOnSize <= set.Replicas {
-		here = most + max(set.activeMachineCount-set.ActedOnSize, 0)
+	if set.ObservedReplicas <= set.Replicas {
+		here = most + max(set.activeMachineCount-set.ObservedReplicas, 0)
 	}
 	return max(here+set.terminatingMachineCount, set.StatusMachineCount)
 }
@@ -142,13 +142,13 @@ func (p *planner) isOnlyScaling() bool {
 		p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason == vocabulary.ReasonNewMachineSetAvailable
 }
 
-// remainingPlaceCount returns how many machines may be added now. If no machine may be added, the returned text gives
+// freeCapacity returns how many machines may be added now. If no machine may be added, the returned text gives
 // the reason.
-func (p *planner) remainingPlaceCount(surge int) (int, string) {
+func (p *planner) freeCapacity(surge int) (int, string) {
 	if p.isOnlyScaling() {
 		return p.facts.Replicas, ""
 	}
-	taken := sumOverSets(p.sets, p.occupiedPlaceCount)
+	taken := sumOverSets(p.sets, p.usedCapacity)
 	if !p.facts.IgnoresDeletingMachines {
 		taken += p.terminatingMachineCount
 	}
@@ -189,13 +189,13 @@ func (set *setPlan) guaranteedAvailableCount(n int) int {
 // creating.
 func (set *setPlan) safeSize() int {
 	if set.transfer.To != "" {
-		return max(set.activeMachineCount, set.size, set.Replicas, set.ActedOnSize)
+		return max(set.activeMachineCount, set.size, set.Replicas, set.ObservedReplicas)
 	}
 	return set.activeMachineCount - set.unhealthyMachineCount
 }
 
 // smallestSize returns the smallest size that the set's workflow may act on.
-func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.ActedOnSize) }
+func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.ObservedReplicas) }
 
 // setSize sets a set's size, and reports whether the size changed. Until the set's workflow has acted on the last size,
 // the size changes only in the same direction. The number of the set's machines is therefore between the old and the
@@ -203,8 +203,8 @@ func (set *setPlan) smallestSize() int { return min(set.size, set.Replicas, set.
 // reverted, because the cache may not contain the machines that are being created. If a scale-up were reverted, a new
 // template could add the same number of machines again.
 func (set *setPlan) setSize(n int, why string) bool {
-	if n == set.size || n > set.Replicas && set.ActedOnSize > set.Replicas && !set.isRevertible ||
-		n < set.Replicas && set.ActedOnSize < set.Replicas {
+	if n == set.size || n > set.Replicas && set.ObservedReplicas > set.Replicas && !set.canRevertScaleDown ||
+		n < set.Replicas && set.ObservedReplicas < set.Replicas {
 		return false
 	}
 	set.size, set.sizeReason = n, why

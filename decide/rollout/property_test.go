@@ -27,24 +27,24 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 		rollout.InPlaceManual,
 		rollout.OnDelete,
 	)
-	o.Deleting, o.Paused, o.IgnoresDeletingMachines, o.MCM.Frozen = d.hasChanceOneIn(
+	o.Deleting, o.Paused, o.IgnoresDeletingMachines, o.MCM.Frozen = d.randomBoolOneIn(
 		15,
-	), d.hasChanceOneIn(
+	), d.randomBoolOneIn(
 		8,
-	), d.hasChanceOneIn(
+	), d.randomBoolOneIn(
 		6,
-	), d.hasChanceOneIn(
+	), d.randomBoolOneIn(
 		9,
 	)
-	o.ApprovedSteps, o.MCM.ProtectsFromAutoscaler = d.randomIntBelow(3), d.hasChanceOneIn(2)
-	if d.hasChanceOneIn(8) {
+	o.ApprovedStepCount, o.MCM.ProtectsNodesFromAutoscaler = d.randomIntBelow(3), d.randomBoolOneIn(2)
+	if d.randomBoolOneIn(8) {
 		o.HoldReason = "cancelled"
 	}
-	if d.hasChanceOneIn(8) {
+	if d.randomBoolOneIn(8) {
 		o.RollbackTo = new(int64(d.randomIntBelow(5)))
 	}
-	if d.hasChanceOneIn(4) {
-		o.RollbackPolicy = rollout.AutoRollback{OnDeadline: true, HasMaxFailed: true, MaxFailed: d.randomIntBelow(4)}
+	if d.randomBoolOneIn(4) {
+		o.RollbackPolicy = rollout.AutoRollback{RollsBackOnDeadline: true, HasMaxFailed: true, MaxFailed: d.randomIntBelow(4)}
 		o.ProgressDeadline = new(time.Minute)
 		o.ReportedStatus.Conditions = []rollout.Condition{
 			{
@@ -57,13 +57,13 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 	for n := range d.randomIntBelow(5) {
 		live := d.randomIntBelow(most)
 		s := oldSet(n+1, d.randomIntBelow(most), live, d.randomIntBelow(live+1))
-		s.Current, s.Deleting, s.ScaleUpDisabled, s.Drifted = d.hasChanceOneIn(
+		s.Current, s.Deleting, s.ScaleUpDisabled, s.Drifted = d.randomBoolOneIn(
 			4,
-		), d.hasChanceOneIn(
+		), d.randomBoolOneIn(
 			9,
-		), d.hasChanceOneIn(
+		), d.randomBoolOneIn(
 			4,
-		), d.hasChanceOneIn(
+		), d.randomBoolOneIn(
 			9,
 		)
 		s.StatusMachineCount, s.DesiredReplicas, s.MaxReplicas = d.randomIntBelow(
@@ -73,8 +73,8 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 		), d.randomIntBelow(
 			most,
 		)
-		if d.hasChanceOneIn(3) {
-			s.ActedOnSize = d.randomIntBelow(most)
+		if d.randomBoolOneIn(3) {
+			s.ObservedReplicas = d.randomIntBelow(most)
 		}
 		for i := range s.Machines {
 			change := pickRandomItem(
@@ -92,8 +92,8 @@ func randomDeployment(d *randomSource, most int) rollout.Facts {
 				withoutNode,
 				asChosenMachine,
 			)
-			if d.hasChanceOneIn(3) {
-				s = withMachine(s, i, change)
+			if d.randomBoolOneIn(3) {
+				s = withChangedMachine(s, i, change)
 			}
 		}
 		o.Sets = append(o.Sets, s)
@@ -141,7 +141,7 @@ func TestRandomDecisionHasLimitedSize(t *testing.T) {
 		require.NoError(t, err)
 		require.Less(t, len(data), 16<<10)
 		for _, list := range [][]rollout.ObjectTarget{got.Taint, got.Untaint, got.ProtectFromAutoscaler, got.UnprotectFromAutoscaler, got.FinishUpdate, got.ClearUpdateLabels, got.ClearUpdateResult, got.Select, got.Candidates, got.Unmark} {
-			require.LessOrEqual(t, len(list), rollout.MaxBatch)
+			require.LessOrEqual(t, len(list), rollout.MaxBatchSize)
 		}
 	}
 }
@@ -153,7 +153,13 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 	for range decidetest.RandomRunCount(5000) {
 		r, s, u := 1+d.randomIntBelow(12), d.randomIntBelow(5), d.randomIntBelow(5)
 		a, b := d.randomIntBelow(12), d.randomIntBelow(12)
-		o := rollingUpdate(r, s, u, oldSet(1, a, a, d.randomIntBelow(a+1)), currentSet(2, b, b, d.randomIntBelow(b+1)))
+		o := rollingUpdateDeployment(
+			r,
+			s,
+			u,
+			oldSet(1, a, a, d.randomIntBelow(a+1)),
+			currentSet(2, b, b, d.randomIntBelow(b+1)),
+		)
 		surge, unavailable := rollout.SurgeAndUnavailable(o)
 		got := rollout.Decide(o)
 		total, available := 0, 0
@@ -175,7 +181,7 @@ func TestOneStepOfARollingUpdateKeepsBothBounds(t *testing.T) {
 		before := rollout.PlannedStatus(o).Counts.Available
 		// If the current set has too many machines, its size becomes spec.replicas even if this removes needed
 		// machines, as in MCM.
-		if len(setsWithForcedResize(got)) == 0 && b <= r {
+		if len(forcedResizeSetNames(got)) == 0 && b <= r {
 			require.GreaterOrEqual(t, available, min(r-unavailable, before), "%d %d %d, %v", r, s, u, got.Why)
 		}
 	}
@@ -194,16 +200,16 @@ func TestARecreateRolloutReportsAnOvershoot(t *testing.T) {
 		w.addMachine(g, fmt.Sprintf("too-many-%d", i))
 	}
 	o := g.observeSet(w)
-	o.ReportedStatus.Peak = 2
+	o.ReportedStatus.PeakReplicas = 2
 	assert.Positive(t, scale.PlanSet(o).Status.Overshoot)
 	assert.True(t, w.runUntilDone(false, 500), "and the rollout ends all the same")
 }
 
 // The simulation runs the benchmark's rollout: 100 machines, 2 s for a creation, 1 s for a deletion.
-func TestTheBenchmarkRolloutIsNearlyIdeal(t *testing.T) {
+func TestTheBenchmarkRolloutTakesNearlyIdealTime(t *testing.T) {
 	w := newSimulation(
 		1,
-		rollout.Facts{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, MaxSurge: countBound(10)}},
+		rollout.Facts{Settings: rollout.Settings{Replicas: 100, Strategy: rollout.RollingUpdate, MaxSurge: countValue(10)}},
 	)
 	w.rollOutFirstTemplate(t)
 	w.template = "v2"

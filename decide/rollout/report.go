@@ -39,7 +39,7 @@ func (p *planner) countMachines() MachineCounts {
 func (p *planner) isComplete() bool {
 	c := p.countMachines()
 	return p.currentSet != nil && p.currentSet.size == p.facts.Replicas && p.currentSet.Replicas == p.facts.Replicas &&
-		p.currentSet.ActedOnSize == p.facts.Replicas &&
+		p.currentSet.ObservedReplicas == p.facts.Replicas &&
 		len(p.currentSet.Machines) == p.facts.Replicas &&
 		c.Replicas == p.facts.Replicas &&
 		c.Available+c.PreservedFailed >= p.facts.Replicas
@@ -156,7 +156,7 @@ func (p *planner) buildStatus() Status {
 	)
 	s.FailedNames = scale.FirstFailedNames(s.FailedNames)
 	for i := range s.Conditions {
-		s.Conditions[i].Message = phrase.CutMessage(s.Conditions[i].Message)
+		s.Conditions[i].Message = phrase.TruncateMessage(s.Conditions[i].Message)
 	}
 	return s
 }
@@ -188,7 +188,7 @@ func (p *planner) progressingCondition() Condition {
 	if was.Reason == vocabulary.ReasonProgressDeadlineExceeded && p.facts.StopReason() != "" && !p.isComplete() {
 		return was
 	}
-	c := p.progressingState(was.Reason)
+	c := p.progressingConditionWithoutTimes(was.Reason)
 	c.Type, c.LastUpdateTime = vocabulary.ConditionProgressing, was.LastUpdateTime
 	progressing := []string{
 		vocabulary.ReasonNewMachineSetCreated,
@@ -201,8 +201,8 @@ func (p *planner) progressingCondition() Condition {
 	return c
 }
 
-// progressingState returns the condition Progressing without times. was is the condition's current reason.
-func (p *planner) progressingState(was string) Condition {
+// progressingConditionWithoutTimes returns the condition Progressing without times. was is the condition's current reason.
+func (p *planner) progressingConditionWithoutTimes(was string) Condition {
 	counts := p.countMachines()
 	done := fmt.Sprintf(
 		"%d of %s up to date, %d available",
@@ -254,14 +254,14 @@ func (p *planner) progressingState(was string) Condition {
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.facts.CreationError}),
 		list.ValueIf(p.facts.CreationProblem.Reason != "" && p.currentSet == nil && !p.facts.Deleting,
 			Condition{Status: "False", Reason: p.facts.CreationProblem.Reason, Message: p.facts.CreationProblem.Message}),
-		p.runningState(was, done),
+		p.runningProgressingCondition(was, done),
 	)
 }
 
-// runningState returns the condition Progressing of a rollout that is not stopped.
-func (p *planner) runningState(was, done string) Condition {
+// runningProgressingCondition returns the condition Progressing of a rollout that is not stopped.
+func (p *planner) runningProgressingCondition(was, done string) Condition {
 	_, pause := p.currentProgress()
-	begun := p.startReason(was)
+	begun := p.newCurrentSetReason(was)
 	switch {
 	case p.extensionFailure() != "":
 		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.extensionFailure()}
@@ -292,9 +292,9 @@ func (p *planner) runningState(was, done string) Condition {
 	}
 }
 
-// startReason returns the reason for a current set that was just found or created. After the first progress,
-// startReason returns "".
-func (p *planner) startReason(was string) string {
+// newCurrentSetReason returns the reason for a current set that was just found or created. After the first progress,
+// newCurrentSetReason returns "".
+func (p *planner) newCurrentSetReason(was string) string {
 	switch {
 	case p.isNewAttempt() && (p.currentSet.History != "" || p.currentSet.Revision != p.highestRevision()):
 		return vocabulary.ReasonFoundNewMachineSet

@@ -15,15 +15,15 @@ func progressingConditions(reason string, updated time.Time) []rollout.Condition
 }
 
 func TestMachineCounts(t *testing.T) {
-	o := rollingUpdate(
+	o := rollingUpdateDeployment(
 		5,
 		1,
 		0,
-		withMachines(
-			withMachine(oldSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine),
+		withAdditionalMachines(
+			withChangedMachine(oldSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine),
 			newMachine("out", asDeletingMachine),
 		),
-		withMachine(currentSet(2, 2, 2, 2), 1, asFailedMachine),
+		withChangedMachine(currentSet(2, 2, 2, 2), 1, asFailedMachine),
 	)
 	status := rollout.PlannedStatus(o)
 	assert.Equal(
@@ -33,9 +33,11 @@ func TestMachineCounts(t *testing.T) {
 	)
 	assert.Equal(t, []string{"ms2-01"}, status.FailedNames)
 	t.Run("a change of one number alone is seen", func(t *testing.T) {
-		before := rollout.PlannedStatus(rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine)))
+		before := rollout.PlannedStatus(
+			rollingUpdateDeployment(3, 1, 0, withChangedMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine)),
+		)
 		after := rollout.PlannedStatus(
-			rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)),
+			rollingUpdateDeployment(3, 1, 0, withChangedMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)),
 		)
 		before.Counts.PreservedFailed++
 		assert.Equal(t, before.Counts, after.Counts)
@@ -49,11 +51,11 @@ func TestAvailableCondition(t *testing.T) {
 		in             rollout.Facts
 		status, reason string
 	}{
-		{"all", rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
-		{"as many as needed", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
-		{"too few", rollingUpdate(3, 1, 1, currentSet(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
-		{"a preserved failed one is not missed", rollingUpdate(3, 1, 0, withMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)), "True", "MinimumReplicasAvailable"},
-		{"none wanted", rollingUpdate(0, 1, 0), "True", "MinimumReplicasAvailable"},
+		{"all", rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)), "True", "MinimumReplicasAvailable"},
+		{"as many as needed", rollingUpdateDeployment(3, 1, 1, currentSet(1, 3, 3, 2)), "True", "MinimumReplicasAvailable"},
+		{"too few", rollingUpdateDeployment(3, 1, 1, currentSet(1, 3, 3, 1)), "False", "MinimumReplicasUnavailable"},
+		{"a preserved failed one is not missed", rollingUpdateDeployment(3, 1, 0, withChangedMachine(currentSet(1, 3, 3, 3), 0, asFailedMachine, asPreservedMachine)), "True", "MinimumReplicasAvailable"},
+		{"none wanted", rollingUpdateDeployment(0, 1, 0), "True", "MinimumReplicasAvailable"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := rollout.PlannedStatus(row.in).Conditions[0]
@@ -62,11 +64,13 @@ func TestAvailableCondition(t *testing.T) {
 	}
 }
 
-func withCreateError(o rollout.Facts) rollout.Facts        { o.CreationError = "quota exceeded"; return o }
+func withCreationError(o rollout.Facts) rollout.Facts      { o.CreationError = "quota exceeded"; return o }
 func withDeploymentDeletion(o rollout.Facts) rollout.Facts { o.Deleting = true; return o }
 
 func TestProgressingCondition(t *testing.T) {
-	half := func() rollout.Facts { return rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)) }
+	half := func() rollout.Facts {
+		return rollingUpdateDeployment(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))
+	}
 	reported := func(o rollout.Facts, reason string, updated time.Time) rollout.Facts {
 		o.ReportedStatus = rollout.PlannedStatus(o)
 		o.ReportedStatus.Conditions = progressingConditions(reason, updated)
@@ -84,9 +88,9 @@ func TestProgressingCondition(t *testing.T) {
 		status, reason string
 		updated        time.Time
 	}{
-		{"complete", reported(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "NewMachineSetAvailable", early), "True", "NewMachineSetAvailable", early},
-		{"just completed", reported(rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), "MachineSetUpdated", early), "True", "NewMachineSetAvailable", epoch},
-		{"progress", rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)), "True", "MachineSetUpdated", epoch},
+		{"complete", reported(rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)), "NewMachineSetAvailable", early), "True", "NewMachineSetAvailable", early},
+		{"just completed", reported(rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)), "MachineSetUpdated", early), "True", "NewMachineSetAvailable", epoch},
+		{"progress", rollingUpdateDeployment(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1)), "True", "MachineSetUpdated", epoch},
 		{"none since", reported(half(), "MachineSetUpdated", early), "True", "MachineSetUpdated", early},
 		{"the deadline passed", reported(due(half()), "MachineSetUpdated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and stays passed", reported(due(half()), "ProgressDeadlineExceeded", early), "False", "ProgressDeadlineExceeded", early},
@@ -97,22 +101,22 @@ func TestProgressingCondition(t *testing.T) {
 		{"a set was made after what was paused", unrecorded(reported(half(), "DeploymentPaused", early)), "True", "NewMachineSetCreated", epoch},
 		{"and the deadline passed", reported(due(half()), "NewMachineSetCreated", early), "False", "ProgressDeadlineExceeded", epoch},
 		{"and its first progress", progress(reported(half(), "NewMachineSetCreated", early)), "True", "MachineSetUpdated", epoch},
-		{"and then another template", reported(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
-		{"a former set is the current one again", rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
-		{"and has its revision", unrecorded(rollingUpdate(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
-		{"and nothing since that", reported(rollingUpdate(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
-		{"the set of the template was refused", withCreateError(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
-		{"refused, and by now there is one", withCreateError(half()), "True", "MachineSetUpdated", epoch},
-		{"refused, and then deleted", withCreateError(withDeploymentDeletion(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},
-		{"refused, and then paused", withCreateError(pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)))), "Unknown", "DeploymentPaused", epoch},
-		{"paused", reported(pausedDeployment(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
-		{"paused after the deadline: it stays", reported(pausedDeployment(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},
+		{"and then another template", reported(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3)), "NewMachineSetCreated", early), "True", "MachineSetUpdated", epoch},
+		{"a former set is the current one again", rollingUpdateDeployment(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3)), "True", "FoundNewMachineSet", epoch},
+		{"and has its revision", unrecorded(rollingUpdateDeployment(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3))), "True", "FoundNewMachineSet", epoch},
+		{"and nothing since that", reported(rollingUpdateDeployment(3, 1, 0, again(currentSet(3, 0, 0, 0)), oldSet(2, 3, 3, 3)), "FoundNewMachineSet", early), "True", "FoundNewMachineSet", early},
+		{"the set of the template was refused", withCreationError(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), "False", "MachineSetCreateError", epoch},
+		{"refused, and by now there is one", withCreationError(half()), "True", "MachineSetUpdated", epoch},
+		{"refused, and then deleted", withCreationError(withDeploymentDeletion(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3)))), "True", "MachineSetUpdated", epoch},
+		{"refused, and then paused", withCreationError(withPause(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3)))), "Unknown", "DeploymentPaused", epoch},
+		{"paused", reported(withPause(half()), "MachineSetUpdated", early), "Unknown", "DeploymentPaused", epoch},
+		{"paused after the deadline: it stays", reported(withPause(due(half())), "ProgressDeadlineExceeded", early), "True", "ProgressDeadlineExceeded", early},
 		{"resumed", reported(half(), "DeploymentPaused", early), "Unknown", "DeploymentResumed", epoch},
 		{"resumed, and its time begins anew", reported(due(half()), "DeploymentResumed", early), "True", "MachineSetUpdated", epoch},
 		{"held", reported(held(half()), "MachineSetUpdated", early), "Unknown", "RolloutHeld", epoch},
-		{"waits at a step", withRolloutSteps(rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countBound(1), NeedsApproval: true}), "Unknown", "RolloutWaiting", epoch},
-		{"invalid", invalidDeployment(half()), "False", "Invalid", epoch},
-		{"paused, and the template has no set", pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
+		{"waits at a step", withRolloutSteps(rollingUpdateDeployment(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 1, 1, 1)), rollout.Step{Size: countValue(1), NeedsApproval: true}), "Unknown", "RolloutWaiting", epoch},
+		{"invalid", withInvalidSpec(half()), "False", "Invalid", epoch},
+		{"paused, and the template has no set", withPause(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3))), "Unknown", "DeploymentPaused", epoch},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			c := rollout.PlannedStatus(row.in).Conditions[1]
@@ -142,16 +146,16 @@ func TestEndOfAFreeze(t *testing.T) {
 		{"as MCM: no set is frozen any more", true, false, true, false, true},
 		{"as MCM: nothing is frozen", false, false, true, false, false},
 	} {
-		o := rollingUpdate(3, 1, 0, currentSet(3, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, currentSet(3, 3, 3, 3))
 		o.MCM.Frozen, o.MCM.UnfreezeRequested, o.MCM.FreezeEndsWithSets, o.Sets[0].MCM.Frozen = row.frozen, row.unfreeze, row.thaws, row.sets
 		plan := rollout.PlanDeployment(o)
 		assert.Equal(t, row.want, plan.FreezeEnded, row.name)
-		assert.True(t, !plan.FreezeEnded || plan.NeedsReport, row.name)
+		assert.True(t, !plan.FreezeEnded || plan.NeedsStatusWrite, row.name)
 	}
 }
 
 func TestTheConditionsReplicaFailureAndFrozen(t *testing.T) {
-	o := rollingUpdate(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))
 	o.Sets[0].Failure = rollout.Problem{Reason: "FailedDelete", Message: "old"}
 	assert.Equal(
 		t,

@@ -111,7 +111,7 @@ func (p *planner) setsBeyondHistoryLimit(record Progress) []ObjectTarget {
 	slices.SortStableFunc(old, func(x, y *setPlan) int { return cmp.Compare(x.Revision, y.Revision) })
 	empty := func(set *setPlan) bool {
 		return set.size == 0 && set.Replicas == 0 && len(set.Machines) == 0 && set.StatusMachineCount == 0 &&
-			set.ActedOnSize == 0
+			set.ObservedReplicas == 0
 	}
 	why := fmt.Sprintf("%d old sets are kept", *p.facts.HistoryLimit)
 	return targetsOfSets(list.Filter(old[:max(len(old)-max(*p.facts.HistoryLimit, 0), 0)], empty), why)
@@ -142,7 +142,7 @@ func (at *PausePoint) ReachedClause() string {
 }
 
 // currentProgress returns the updated record of the template's revision, and its pause point, if any. currentProgress
-// sets stepTarget to the number of new machines that the current step requires. While a pin is in force, the record
+// sets stepMachineCount to the number of new machines that the current step requires. While a pin is in force, the record
 // does not change, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
@@ -172,7 +172,7 @@ func (p *planner) newAttemptProgress() Progress {
 	record := Progress{Revision: p.highestRevision(), Set: p.templateSet.Name, Attempt: p.retryCount(), Good: was.Good}
 	if was.Set == record.Set && was.Revision == record.Revision {
 		for _, m := range p.templateSet.Machines {
-			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.Created)
+			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.CreatedAt)
 		}
 	}
 	return record
@@ -198,19 +198,19 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 	}
 	for ; record.Step < len(p.facts.Steps); record.Step, record.Reached = record.Step+1, (time.Time{}) {
 		step := p.facts.Steps[record.Step]
-		if record.Step < p.facts.ApprovedSteps { // an approved step is skipped even if some of its machines do not exist
+		if record.Step < p.facts.ApprovedStepCount { // an approved step is skipped even if some of its machines do not exist
 			continue
 		}
-		p.stepTarget = min(step.Size.ScaledValue(p.facts.Replicas, true), p.facts.Replicas)
+		p.stepMachineCount = min(step.Size.ScaledValue(p.facts.Replicas, true), p.facts.Replicas)
 		if record.Reached.IsZero() {
 			over := sumOverSets(p.sets, sizeOfSet) > p.facts.Replicas && p.facts.Strategy == RollingUpdate
-			if over || p.currentSet.availableMachineCount < p.stepTarget {
+			if over || p.currentSet.availableMachineCount < p.stepMachineCount {
 				return nil
 			}
 			record.Reached = p.facts.Now.Truncate(time.Second)
 		}
 		at := &PausePoint{
-			Step: record.Step, Of: len(p.facts.Steps), Size: p.stepTarget, All: p.facts.Replicas, Rolls: record.Revision,
+			Step: record.Step, Of: len(p.facts.Steps), Size: p.stepMachineCount, All: p.facts.Replicas, Rolls: record.Revision,
 			Approve: step.NeedsApproval,
 		}
 		if !step.NeedsApproval {
@@ -220,7 +220,7 @@ func (p *planner) advanceStep(record *Progress) *PausePoint {
 			return at
 		}
 	}
-	p.stepTarget = p.facts.Replicas
+	p.stepMachineCount = p.facts.Replicas
 	return nil
 }
 
@@ -242,7 +242,7 @@ func (p *planner) addFailedMachines(record Progress) []string {
 	recorded := list.KeySet(names, list.Identity)
 	for _, m := range p.templateSet.Machines {
 		counts := m.Failed && p.isTemplateAtFault(m, !record.Completed.IsZero()) &&
-			(record.FormerMachines.IsZero() || m.Created.After(record.FormerMachines))
+			(record.FormerMachines.IsZero() || m.CreatedAt.After(record.FormerMachines))
 		if counts && !recorded[m.Name] && len(names) <= p.facts.RollbackPolicy.MaxFailed {
 			names = append(names, m.Name)
 		}

@@ -10,7 +10,7 @@ import (
 
 func TestRollback(t *testing.T) {
 	to := func(revision int64, sets ...rollout.MachineSet) *rollout.Rollback {
-		o := rollingUpdate(3, 1, 0, sets...)
+		o := rollingUpdateDeployment(3, 1, 0, sets...)
 		o.RollbackTo = &revision
 		return rollout.Decide(o).Rollback
 	}
@@ -33,12 +33,12 @@ func TestRollback(t *testing.T) {
 		assert.Equal(t, "DeploymentRollbackTemplateUnchanged", to(3, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)).Reason)
 	})
 	t.Run("not while paused, as in MCM", func(t *testing.T) {
-		o := pausedDeployment(rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)))
+		o := withPause(rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)))
 		o.RollbackTo = new(int64(1))
 		assert.Nil(t, rollout.Decide(o).Rollback)
 	})
 	t.Run("a held rollout is undone", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3))
 		o.RollbackTo, o.HoldReason = new(int64(1)), "cancelled"
 		assert.NotNil(t, rollout.Decide(o).Rollback)
 	})
@@ -46,7 +46,7 @@ func TestRollback(t *testing.T) {
 
 func TestRevisionHistory(t *testing.T) {
 	t.Run("a set that is used again gets a new revision, and remembers the former", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
 		o.Sets[0].History = "7"
 		d := rollout.Decide(o)
 		assert.Equal(t, int64(3), d.Revise.Revision)
@@ -54,7 +54,7 @@ func TestRevisionHistory(t *testing.T) {
 		assert.Empty(t, d.Resize)
 	})
 	t.Run("the history has an end, and no entry where the revision stays", func(t *testing.T) {
-		o := rollingUpdate(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
+		o := rollingUpdateDeployment(3, 1, 0, currentSet(1, 0, 0, 0), oldSet(2, 3, 3, 3))
 		o.Sets[0].History = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
 		assert.Equal(t, "2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,1", rollout.Decide(o).Revise.History)
 		o.Sets[0].Revision = 5
@@ -64,7 +64,7 @@ func TestRevisionHistory(t *testing.T) {
 		assert.Equal(t, []string{"ms1"}, targetNames(d.Sync))
 	})
 	limited := func(limit int, sets ...rollout.MachineSet) []string {
-		o := rollingUpdate(1, 1, 0, append(sets, currentSet(9, 1, 1, 1))...)
+		o := rollingUpdateDeployment(1, 1, 0, append(sets, currentSet(9, 1, 1, 1))...)
 		o.HistoryLimit = &limit
 		return targetNames(rollout.Decide(o).Delete)
 	}
@@ -76,19 +76,19 @@ func TestRevisionHistory(t *testing.T) {
 		assert.Empty(t, limited(3, again, oldSet(2, 0, 0, 0), oldSet(3, 0, 0, 0)))
 	})
 	t.Run("without a limit all are kept; during a rollout, too", func(t *testing.T) {
-		assert.Empty(t, rollout.Decide(rollingUpdate(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 1))).Delete)
-		o := rollingUpdate(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 0))
+		assert.Empty(t, rollout.Decide(rollingUpdateDeployment(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 1))).Delete)
+		o := rollingUpdateDeployment(1, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 1, 1, 0))
 		o.HistoryLimit = new(0)
 		assert.Empty(t, rollout.Decide(o).Delete)
-		assert.Len(t, rollout.Decide(pausedDeployment(o)).Delete, 1)
+		assert.Len(t, rollout.Decide(withPause(o)).Delete, 1)
 	})
 	t.Run("one that has machines, or may still make some, stays", func(t *testing.T) {
-		o := rollingUpdate(
+		o := rollingUpdateDeployment(
 			1,
 			1,
 			0,
 			withObservedReplicas(oldSet(1, 0, 0, 0), 2),
-			withCountedMachines(oldSet(2, 0, 0, 0), 1),
+			withStatusMachineCount(oldSet(2, 0, 0, 0), 1),
 			currentSet(3, 1, 1, 1),
 		)
 		o.HistoryLimit = new(0)

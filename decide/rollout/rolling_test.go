@@ -14,43 +14,43 @@ func TestARollingUpdateResizesTheCurrentSet(t *testing.T) {
 		in   rollout.Facts
 		want map[string]int
 	}{
-		{"0 to 2", rollingUpdate(2, 2, 0, currentSet(1, 0, 0, 0)), map[string]int{"ms1": 2}},
-		{"2 to 0", rollingUpdate(0, 2, 0, currentSet(1, 2, 2, 2)), map[string]int{"ms1": 0}},
-		{"not above 3 and 2", rollingUpdate(3, 2, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 0, 0)), map[string]int{"ms2": 2}},
+		{"0 to 2", rollingUpdateDeployment(2, 2, 0, currentSet(1, 0, 0, 0)), map[string]int{"ms1": 2}},
+		{"2 to 0", rollingUpdateDeployment(0, 2, 0, currentSet(1, 2, 2, 2)), map[string]int{"ms1": 0}},
+		{"not above 3 and 2", rollingUpdateDeployment(3, 2, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 0, 0)), map[string]int{"ms2": 2}},
 		{
 			"machines on their way out count",
-			rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0)),
+			rollingUpdateDeployment(1, 0, 0, withAdditionalMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"unless they are not to",
-			withIgnoredDeletingMachines(rollingUpdate(1, 0, 0, withMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))),
+			withIgnoredDeletingMachines(rollingUpdateDeployment(1, 0, 0, withAdditionalMachines(oldSet(1, 0, 0, 0), newMachine("out", asDeletingMachine)), currentSet(2, 0, 0, 0))),
 			map[string]int{"ms2": 1},
 		},
 		{
 			"what a set is about to make counts, and what it says that it has",
-			rollingUpdate(3, 2, 0, withCountedMachines(oldSet(1, 3, 3, 3), 4), currentSet(2, 1, 0, 0)),
+			rollingUpdateDeployment(3, 2, 0, withStatusMachineCount(oldSet(1, 3, 3, 3), 4), currentSet(2, 1, 0, 0)),
 			map[string]int{},
 		},
 		{
 			"a set that has not seen its size may still make machines",
-			rollingUpdate(4, 2, 0, withObservedReplicas(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
+			rollingUpdateDeployment(4, 2, 0, withObservedReplicas(oldSet(1, 3, 3, 3), 5), currentSet(2, 1, 1, 1)),
 			map[string]int{},
 		},
 		{
 			"machines of a set that is being deleted count",
-			rollingUpdate(3, 1, 0, withDeletion(oldSet(1, 0, 2, 2)), currentSet(2, 0, 0, 0)),
+			rollingUpdateDeployment(3, 1, 0, withDeletion(oldSet(1, 0, 2, 2)), currentSet(2, 0, 0, 0)),
 			map[string]int{"ms2": 2},
 		},
-		{"scaling out goes to the new set only", rollingUpdate(8, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 6}},
-		{"the size is right", rollingUpdate(3, 1, 0, currentSet(1, 3, 3, 3)), map[string]int{}},
+		{"scaling out goes to the new set only", rollingUpdateDeployment(8, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1)), map[string]int{"ms2": 6}},
+		{"the size is right", rollingUpdateDeployment(3, 1, 0, currentSet(1, 3, 3, 3)), map[string]int{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			assert.Equal(t, row.want, changedSizes(rollout.Decide(row.in)))
 		})
 	}
 	t.Run("the mark that forbids creation goes, before anything else", func(t *testing.T) {
-		d := rollout.Decide(rollingUpdate(2, 0, 0, withoutScaleUp(currentSet(1, 2, 0, 0))))
+		d := rollout.Decide(rollingUpdateDeployment(2, 0, 0, withoutScaleUp(currentSet(1, 2, 0, 0))))
 		assert.Equal(t, []string{"ms1"}, targetNames(d.AllowScaleUp))
 		assert.Empty(t, d.Resize)
 	})
@@ -61,25 +61,25 @@ func withIgnoredDeletingMachines(o rollout.Facts) rollout.Facts {
 	return o
 }
 
-func withCountedMachines(s rollout.MachineSet, n int) rollout.MachineSet {
+func withStatusMachineCount(s rollout.MachineSet, n int) rollout.MachineSet {
 	s.StatusMachineCount = n
 	return s
 }
 
 func withObservedReplicas(s rollout.MachineSet, n int) rollout.MachineSet {
-	s.ActedOnSize = n
+	s.ObservedReplicas = n
 	return s
 }
 
 func withDeletion(s rollout.MachineSet) rollout.MachineSet    { s.Deleting = true; return s }
 func listOfSets(s ...rollout.MachineSet) []rollout.MachineSet { return s }
-func rollingUpdateOfSets(r, s, u int, l []rollout.MachineSet) rollout.Facts {
-	return rollingUpdate(r, s, u, l...)
+func rollingUpdateDeploymentOfSets(r, s, u int, l []rollout.MachineSet) rollout.Facts {
+	return rollingUpdateDeployment(r, s, u, l...)
 }
 
-func withAllMachines(s rollout.MachineSet, f func(*rollout.Member)) rollout.MachineSet {
+func withAllMachinesChanged(s rollout.MachineSet, f func(*rollout.Member)) rollout.MachineSet {
 	for i := range s.Machines {
-		s = withMachine(s, i, f)
+		s = withChangedMachine(s, i, f)
 	}
 	return s
 }
@@ -91,70 +91,70 @@ func TestARollingUpdateResizesOldSets(t *testing.T) {
 		in   rollout.Facts
 		want map[string]int
 	}{
-		{"no replicas", rollingUpdateOfSets(10, 1, 0, listOfSets(oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10))), held},
-		{"exactly as many available as needed", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))), held},
-		{"fewer available than needed", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 1), currentSet(2, 2, 1, 1))), held},
-		{"being scaled down already", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 3, 3), currentSet(2, 1, 1, 1))), held},
-		{"a machine under in-place update", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), withMachine(oldSet(2, 1, 1, 1), 0, asUpdatingMachine), currentSet(3, 1, 1, 1))), held},
-		{"another one is being scaled down", rollingUpdateOfSets(6, 3, 1, listOfSets(oldSet(1, 2, 3, 3), oldSet(2, 3, 3, 3), currentSet(3, 3, 0, 0))), held},
-		{"all unavailable, surge 1", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 0), currentSet(2, 1, 1, 0))), held},
-		{"all unavailable, surge 0", rollingUpdateOfSets(3, 0, 1, listOfSets(oldSet(1, 2, 2, 0), currentSet(2, 1, 1, 0))), held},
-		{"this round takes from the new set", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), currentSet(2, 4, 4, 3))), map[string]int{"ms2": 3}},
-		{"this round takes from an old set", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 1), currentSet(3, 1, 1, 1))), map[string]int{"ms1": 1}},
-		{"the new set has unavailable ones", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))), held},
-		{"all available", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))), map[string]int{"ms1": 2}},
+		{"no replicas", rollingUpdateDeploymentOfSets(10, 1, 0, listOfSets(oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10))), held},
+		{"exactly as many available as needed", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), currentSet(2, 2, 2, 1))), held},
+		{"fewer available than needed", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 1), currentSet(2, 2, 1, 1))), held},
+		{"being scaled down already", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 3, 3), currentSet(2, 1, 1, 1))), held},
+		{"a machine under in-place update", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), withChangedMachine(oldSet(2, 1, 1, 1), 0, asUpdatingMachine), currentSet(3, 1, 1, 1))), held},
+		{"another one is being scaled down", rollingUpdateDeploymentOfSets(6, 3, 1, listOfSets(oldSet(1, 2, 3, 3), oldSet(2, 3, 3, 3), currentSet(3, 3, 0, 0))), held},
+		{"all unavailable, surge 1", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 0), currentSet(2, 1, 1, 0))), held},
+		{"all unavailable, surge 0", rollingUpdateDeploymentOfSets(3, 0, 1, listOfSets(oldSet(1, 2, 2, 0), currentSet(2, 1, 1, 0))), held},
+		{"this round takes from the new set", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), currentSet(2, 4, 4, 3))), map[string]int{"ms2": 3}},
+		{"this round takes from an old set", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 1), currentSet(3, 1, 1, 1))), map[string]int{"ms1": 1}},
+		{"the new set has unavailable ones", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))), held},
+		{"all available", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 1))), map[string]int{"ms1": 2}},
 		{
 			"unavailable ones first",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 2, 2), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0},
 		},
 		{
 			"then available ones",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"not misled by replicas without machine",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 4, 3, 3), oldSet(2, 2, 1, 0), oldSet(3, 5, 2, 0), currentSet(4, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 4, 3, 3), oldSet(2, 2, 1, 0), oldSet(3, 5, 2, 0), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0, "ms3": 0, "ms1": 2},
 		},
 		{
 			"stops before too few are available",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 1), currentSet(4, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), oldSet(2, 1, 1, 0), oldSet(3, 2, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms2": 0},
 		},
 		{
 			"stops in time, not misled",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 1, 1), oldSet(2, 3, 1, 0), oldSet(3, 3, 2, 1), currentSet(4, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 2, 1, 1), oldSet(2, 3, 1, 0), oldSet(3, 3, 2, 1), currentSet(4, 1, 1, 1))),
 			map[string]int{"ms1": 1, "ms2": 0, "ms3": 2},
 		},
-		{"an earlier scale-down is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 4, 4), currentSet(2, 2, 2, 2))), map[string]int{"ms1": 1}},
-		{"a scale-down of the new set is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
-		{"a scale-down of an old set is counted", rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 0), oldSet(2, 3, 3, 3), currentSet(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
+		{"an earlier scale-down is counted", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 4, 4), currentSet(2, 2, 2, 2))), map[string]int{"ms1": 1}},
+		{"a scale-down of the new set is counted", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 3, 3, 3), currentSet(2, 4, 4, 4))), map[string]int{"ms1": 0, "ms2": 3}},
+		{"a scale-down of an old set is counted", rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 0), oldSet(2, 3, 3, 3), currentSet(3, 2, 2, 2))), map[string]int{"ms1": 0, "ms2": 1}},
 		{
 			"a sick machine goes first for sure: nothing is risked",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), currentSet(2, 1, 1, 1))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(withChangedMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), currentSet(2, 1, 1, 1))),
 			map[string]int{"ms1": 2},
 		},
 		{
 			"but not where a person chose an available one",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(withMachine(withMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), 0, func(m *rollout.Member) { m.DeleteFirst = true }), currentSet(2, 2, 2, 1))), held,
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(withChangedMachine(withChangedMachine(oldSet(1, 3, 3, 3), 2, asUnhealthyMachine), 0, func(m *rollout.Member) { m.DeleteFirst = true }), currentSet(2, 2, 2, 1))), held,
 		},
 		{
 			"a failed machine that is preserved is not waited for",
-			rollingUpdateOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), withMachine(currentSet(2, 3, 3, 3), 0, asFailedMachine, asPreservedMachine))),
+			rollingUpdateDeploymentOfSets(3, 1, 0, listOfSets(oldSet(1, 1, 1, 1), withChangedMachine(currentSet(2, 3, 3, 3), 0, asFailedMachine, asPreservedMachine))),
 			map[string]int{"ms1": 0},
 		},
 		{
 			"fewer wanted: new machines that are not available go before a bound is broken for long",
-			rollingUpdateOfSets(6, 3, 1, listOfSets(oldSet(1, 6, 6, 6), withAllMachines(currentSet(2, 6, 6, 0), asUnhealthyMachine))),
+			rollingUpdateDeploymentOfSets(6, 3, 1, listOfSets(oldSet(1, 6, 6, 6), withAllMachinesChanged(currentSet(2, 6, 6, 0), asUnhealthyMachine))),
 			map[string]int{"ms1": 5, "ms2": 4},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := rollout.Decide(row.in)
 			assert.Equal(t, row.want, changedSizes(d))
-			assert.Empty(t, setsWithForcedResize(d))
+			assert.Empty(t, forcedResizeSetNames(d))
 			if len(row.want) == 0 && !d.Complete {
 				assert.NotEmpty(t, d.Hold)
 				assert.Equal(t, d.Hold, d.Why)
@@ -162,15 +162,15 @@ func TestARollingUpdateResizesOldSets(t *testing.T) {
 		})
 	}
 	t.Run("the old set has unavailable ones, and might take an available one: only to end a deadlock", func(t *testing.T) {
-		d := rollout.Decide(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 2), currentSet(2, 1, 1, 1)))
-		assert.Equal(t, []string{"ms1"}, setsWithForcedResize(d))
+		d := rollout.Decide(rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 2), currentSet(2, 1, 1, 1)))
+		assert.Equal(t, []string{"ms1"}, forcedResizeSetNames(d))
 		d = rollout.Decide(
-			rollingUpdate(
+			rollingUpdateDeployment(
 				3,
 				1,
 				0,
 				oldSet(1, 3, 3, 2),
-				withMachines(currentSet(2, 1, 1, 1), newMachine("out", asDeletingMachine)),
+				withAdditionalMachines(currentSet(2, 1, 1, 1), newMachine("out", asDeletingMachine)),
 			),
 		)
 		assert.Empty(t, changedSizes(d))
@@ -184,19 +184,19 @@ func TestADeadlockIsBroken(t *testing.T) {
 		in   rollout.Facts
 		want []string
 	}{
-		{"no replicas in old sets", rollingUpdate(10, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10)), none},
-		{"all of old sets are available", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)), none},
-		{"the new set is still scaling", rollingUpdate(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 6, 5, 5)), none},
-		{"an old set is still scaling", rollingUpdate(10, 1, 0, oldSet(1, 5, 6, 4), currentSet(2, 5, 5, 5)), none},
-		{"this round scales the new set", rollingUpdate(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
-		{"this round scales an old set", rollingUpdate(8, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
-		{"the new set has unavailable machines", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 3)), none},
-		{"nothing else can move", rollingUpdate(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), []string{"ms1"}},
-		{"nor while a machine is under update", rollingUpdate(9, 1, 0, withMachine(oldSet(1, 5, 5, 5), 0, asUpdatingMachine), currentSet(2, 5, 5, 5)), none},
-		{"the oldest one that can", rollingUpdate(9, 1, 0, oldSet(1, 2, 2, 2), oldSet(2, 3, 3, 2), currentSet(3, 5, 5, 5)), []string{"ms2"}},
+		{"no replicas in old sets", rollingUpdateDeployment(10, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 10, 10, 10)), none},
+		{"all of old sets are available", rollingUpdateDeployment(9, 1, 0, oldSet(1, 5, 5, 5), currentSet(2, 5, 5, 5)), none},
+		{"the new set is still scaling", rollingUpdateDeployment(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 6, 5, 5)), none},
+		{"an old set is still scaling", rollingUpdateDeployment(10, 1, 0, oldSet(1, 5, 6, 4), currentSet(2, 5, 5, 5)), none},
+		{"this round scales the new set", rollingUpdateDeployment(10, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
+		{"this round scales an old set", rollingUpdateDeployment(8, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), none},
+		{"the new set has unavailable machines", rollingUpdateDeployment(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 3)), none},
+		{"nothing else can move", rollingUpdateDeployment(9, 1, 0, oldSet(1, 5, 5, 4), currentSet(2, 5, 5, 5)), []string{"ms1"}},
+		{"nor while a machine is under update", rollingUpdateDeployment(9, 1, 0, withChangedMachine(oldSet(1, 5, 5, 5), 0, asUpdatingMachine), currentSet(2, 5, 5, 5)), none},
+		{"the oldest one that can", rollingUpdateDeployment(9, 1, 0, oldSet(1, 2, 2, 2), oldSet(2, 3, 3, 2), currentSet(3, 5, 5, 5)), []string{"ms2"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.want, setsWithForcedResize(rollout.Decide(row.in)))
+			assert.Equal(t, row.want, forcedResizeSetNames(rollout.Decide(row.in)))
 		})
 	}
 }
@@ -205,7 +205,7 @@ func TestADeadlockIsBroken(t *testing.T) {
 // against Replicas plus surge, but are not existing machines.
 func TestIdleReasonCountsExistingMachines(t *testing.T) {
 	gone := func(s rollout.MachineSet) rollout.MachineSet {
-		return withMachines(s, newMachine("out", asDeletingMachine))
+		return withAdditionalMachines(s, newMachine("out", asDeletingMachine))
 	}
 	for _, row := range []struct {
 		name, want string
@@ -218,11 +218,11 @@ func TestIdleReasonCountsExistingMachines(t *testing.T) {
 		},
 		{
 			"the set counts one that was not read", "no room: 2 of at most 3 machines exist or are being deleted; 1 more may exist or be created",
-			withCountedMachines(oldSet(1, 1, 1, 1), 2),
+			withStatusMachineCount(oldSet(1, 1, 1, 1), 2),
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := rollout.Decide(rollingUpdate(2, 1, 0, row.old, currentSet(2, 1, 1, 1)))
+			d := rollout.Decide(rollingUpdateDeployment(2, 1, 0, row.old, currentSet(2, 1, 1, 1)))
 			assert.Empty(t, changedSizes(d))
 			assert.Equal(t, row.want, d.Why)
 		})

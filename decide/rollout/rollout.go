@@ -18,9 +18,9 @@ import (
 type PlanResult struct {
 	Decision           Decision
 	Status             Status
-	NeedsReport        bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
+	NeedsStatusWrite   bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
 	FreezeEnded        bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
-	Pending            attention.Decision // the most urgent pending work
+	PendingWork        attention.Decision // the most urgent pending work
 	ReplacementPending bool               // once Status is written, replacements are the most urgent pending work
 }
 
@@ -33,10 +33,10 @@ func PlanDeployment(o Facts) PlanResult {
 	p := newPlanner(o.SortedCopy())
 	plan := PlanResult{Status: p.buildStatus()} // the status must show the sizes from before this decision
 	plan.FreezeEnded = o.hasFreezeEnded()
-	plan.NeedsReport = plan.FreezeEnded || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
+	plan.NeedsStatusWrite = plan.FreezeEnded || o.Generation != o.ObservedGeneration || !o.statusMatches(plan.Status)
 	plan.Decision = p.decide()
 	left := o.remainingWork(plan.Decision)
-	plan.Pending, plan.ReplacementPending = o.pendingWork(plan, left), left.Need == attention.NeedReplacement
+	plan.PendingWork, plan.ReplacementPending = o.pendingWork(plan, left), left.Need == attention.NeedReplacement
 	return plan
 }
 
@@ -88,12 +88,12 @@ func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.D
 		),
 		attention.DecisionIf(
 			!o.HasFinalizer && o.suspensionReason() == "",
-			attention.NeedScale,
+			attention.NeedScaling,
 			"new: our finalizer is missing",
 		),
-		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.NeedScale,
+		left.PrecedingDecisionIf(o.Generation != o.ObservedGeneration, attention.NeedScaling,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.HigherPriorityDecision(plan.NeedsReport && !d.HasActions(), attention.NeedScale, "status is out of date"),
+		left.PrecedingDecisionIf(plan.NeedsStatusWrite && !d.HasActions(), attention.NeedScaling, "status is out of date"),
 		left,
 	)
 }
@@ -102,10 +102,10 @@ func (o Facts) pendingWork(plan PlanResult, left attention.Decision) attention.D
 func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
-		attention.DecisionIf(d.HasActions(), attention.NeedScale, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.NeedScaling, "%s", d.Why),
 		attention.DecisionIf(d.Rolling && d.HoldBy != HeldByCancel, attention.NeedRollout, "%s", d.Why),
-		o.pendingReplacements(),
-		calm.HigherPriorityDecision(!d.Recheck.IsZero(), attention.NeedScale, "%s; it waits for the time to pass", d.Why),
+		o.pendingReplacementWork(),
+		calm.PrecedingDecisionIf(!d.Recheck.IsZero(), attention.NeedScaling, "%s; it waits for the time to pass", d.Why),
 		calm,
 	)
 }
@@ -150,7 +150,7 @@ func (p *planner) resizeSets() {
 	for _, set := range p.sets {
 		// A set keeps the machines that were moved to it, even if the template or the strategy has changed since.
 		set.raiseSize(
-			min(set.handedOverCount(), set.activeMachineCount-set.size),
+			min(set.handedOverMachineCount(), set.activeMachineCount-set.size),
 			"machines that were updated in place are in it now",
 		)
 	}
@@ -159,13 +159,13 @@ func (p *planner) resizeSets() {
 	}
 	switch {
 	case p.facts.Strategy == Recreate:
-		p.resizeRecreate()
+		p.resizeForRecreate()
 	case p.facts.Strategy == OnDelete:
-		p.resizeOnDelete()
+		p.resizeForOnDelete()
 	case p.facts.isInPlace():
-		p.resizeInPlace()
+		p.resizeForInPlaceUpdate()
 	default:
-		p.resizeRolling()
+		p.resizeForRollingUpdate()
 	}
 }
 
@@ -186,9 +186,9 @@ func (p *planner) decideSizes() Decision {
 	p.askExtension(&d)
 	p.addResizes(&d)
 	if stopped == "" {
-		p.handOverMachines(&d)
+		p.decideInPlaceChanges(&d)
 	}
-	p.markNodes(&d, stopped == "")
+	p.taintAndProtectNodes(&d, stopped == "")
 	if d.Complete || p.facts.Paused {
 		d.Delete = p.setsBeyondHistoryLimit(record)
 	}
@@ -208,9 +208,9 @@ func (p *planner) setHold(d *Decision, stopped string) {
 	case p.facts.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
 	case stopped != "":
-		d.HoldBy, d.Hold = HeldByCancel, phrase.CutText(stopped, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByCancel, phrase.TruncateText(stopped, maxReasonBytes)
 	case d.NoSet:
-		d.HoldBy, d.Hold = HeldByMachines, phrase.CutText(p.facts.CreationProblem.Message, maxReasonBytes)
+		d.HoldBy, d.Hold = HeldByMachines, phrase.TruncateText(p.facts.CreationProblem.Message, maxReasonBytes)
 	case d.Pause != nil:
 		d.HoldBy, d.Hold = HeldByStep, d.Pause.waitSentence(p.facts.Now)
 	case p.idleReason != "" && len(d.Select)+len(d.Move)+len(d.Ask) == 0:
@@ -285,12 +285,12 @@ func resizeSentences(resizes []SetResize) []string {
 func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	switch r, owned := p.requestedRollback(), p.changeOwnership(); {
 	case p.facts.suspensionReason() != "":
-		why := phrase.CutText(p.facts.suspensionReason(), maxReasonBytes)
+		why := phrase.TruncateText(p.facts.suspensionReason(), maxReasonBytes)
 		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
 	case p.facts.Deleting:
 		return p.tearDownSets(), true
 	case p.facts.InvalidReason != "":
-		why := phrase.CutText(p.facts.InvalidReason, maxReasonBytes)
+		why := phrase.TruncateText(p.facts.InvalidReason, maxReasonBytes)
 		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why}, true
 	case owned.HasActions():
 		return owned, true
@@ -348,7 +348,7 @@ func (p *planner) createTemplateSet() (d Decision, found bool) {
 	if why := p.facts.creationBlocker(); why != "" {
 		return Decision{NoSet: true, HoldBy: HeldByMachines, Hold: why, Why: why}, true
 	}
-	return p.createSet(), true
+	return p.templateSetCreationDecision(), true
 }
 
 // decideScaleUp decides which sets may create machines. The current set may create machines. An old set may create
@@ -356,7 +356,7 @@ func (p *planner) createTemplateSet() (d Decision, found bool) {
 func (p *planner) decideScaleUp(d *Decision) {
 	switch {
 	case !p.currentSet.ScaleUpDisabled:
-	case p.currentSet.size > p.currentSet.activeMachineCount && sumOverSets(p.sets, p.occupiedPlaceCount) > p.facts.Replicas+p.surge:
+	case p.currentSet.size > p.currentSet.activeMachineCount && sumOverSets(p.sets, p.usedCapacity) > p.facts.Replicas+p.surge:
 		// The set transferred machines to another set, and must not create them again.
 		p.currentSet.setSize(
 			p.currentSet.activeMachineCount,
@@ -378,7 +378,7 @@ func (p *planner) decideScaleUp(d *Decision) {
 // Sets are released and adopted before the planner decides whether the template has a set.
 func (p *planner) changeOwnership() Decision {
 	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
-	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.Matches && !s.Deleting })
+	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.MatchesSelector && !s.Deleting })
 	d := Decision{
 		SetChanges: SetChanges{
 			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isUnselected() }), foreign),
@@ -422,10 +422,10 @@ func (o Facts) creationBlocker() string {
 	)
 }
 
-// createSet returns the SetCreation of the current template's set, with the size that resizeSets gives this set. If a
-// person deleted the set that a pin replaces, createSet creates it again with size 0, because only the set's name shows
+// templateSetCreationDecision returns the SetCreation of the current template's set, with the size that resizeSets gives this set. If a
+// person deleted the set that a pin replaces, templateSetCreationDecision creates it again with size 0, because only the set's name shows
 // whether the pin is valid.
-func (p *planner) createSet() Decision {
+func (p *planner) templateSetCreationDecision() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.templateSet, p.currentSet, p.sets = current, current, append(p.sets, current)
 	p.currentProgress()

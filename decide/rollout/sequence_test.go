@@ -18,8 +18,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
 
-// compareGolden compares a trace with the recorded trace.
-func compareGolden(t *testing.T, name, got string) {
+// compareWithGoldenTrace compares a trace with the recorded trace.
+func compareWithGoldenTrace(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".trace")
 	if *updateGolden {
@@ -31,78 +31,90 @@ func compareGolden(t *testing.T, name, got string) {
 	assert.Equal(t, string(want), got)
 }
 
-// sequence is a rollout from the first template to the last.
-type sequence struct {
-	name                         string
-	strategy                     rollout.Strategy
-	replicas, surge, unavailable int
-	newReplicas                  int  // spec.replicas from turn 5 on; 0: unchanged
-	changesTemplate              bool // the template changes again in turn 5
-	machinesDeletedAtATime       int  // number of machines that a person deletes at a time
-	isClusterAPI                 bool // the sets are Cluster API sets
+// rolloutScenario is a rollout from the first template to the last.
+type rolloutScenario struct {
+	name                               string
+	strategy                           rollout.Strategy
+	replicas, maxSurge, maxUnavailable int
+	newReplicas                        int  // spec.replicas from turn 5 on; 0: unchanged
+	changesTemplate                    bool // the template changes again in turn 5
+	machinesDeletedAtATime             int  // number of machines that a person deletes at a time
+	isClusterAPI                       bool // the sets are Cluster API sets
 }
 
-func sequences() []sequence {
+func rolloutScenarios() []rolloutScenario {
 	rolls, inPlace, onDelete := rollout.RollingUpdate, rollout.InPlaceAuto, rollout.OnDelete
-	return []sequence{
-		{name: "rolling, 3 replicas, surge 1, unavailable 0", strategy: rolls, replicas: 3, surge: 1},
-		{name: "rolling, 3 replicas, surge 0, unavailable 1", strategy: rolls, replicas: 3, unavailable: 1},
-		{name: "rolling, 6 replicas, surge 3, unavailable 1", strategy: rolls, replicas: 6, surge: 3, unavailable: 1},
-		{name: "rolling, 6 replicas, surge 1, unavailable 3", strategy: rolls, replicas: 6, surge: 1, unavailable: 3},
-		{name: "rolling, 6 replicas, surge 10, unavailable 0", strategy: rolls, replicas: 6, surge: 10},
-		{name: "rolling, 6 replicas, surge 0, unavailable 10", strategy: rolls, replicas: 6, unavailable: 10},
+	return []rolloutScenario{
+		{name: "rolling, 3 replicas, surge 1, unavailable 0", strategy: rolls, replicas: 3, maxSurge: 1},
+		{name: "rolling, 3 replicas, surge 0, unavailable 1", strategy: rolls, replicas: 3, maxUnavailable: 1},
+		{name: "rolling, 6 replicas, surge 3, unavailable 1", strategy: rolls, replicas: 6, maxSurge: 3, maxUnavailable: 1},
+		{name: "rolling, 6 replicas, surge 1, unavailable 3", strategy: rolls, replicas: 6, maxSurge: 1, maxUnavailable: 3},
+		{name: "rolling, 6 replicas, surge 10, unavailable 0", strategy: rolls, replicas: 6, maxSurge: 10},
+		{name: "rolling, 6 replicas, surge 0, unavailable 10", strategy: rolls, replicas: 6, maxUnavailable: 10},
 		{
-			name:        "rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
-			strategy:    rolls,
-			replicas:    6,
-			surge:       3,
-			unavailable: 1,
-			newReplicas: 12,
+			name:           "rolling, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
+			strategy:       rolls,
+			replicas:       6,
+			maxSurge:       3,
+			maxUnavailable: 1,
+			newReplicas:    12,
 		},
 		{
-			name:        "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
-			strategy:    rolls,
-			replicas:    12,
-			surge:       3,
-			unavailable: 1,
-			newReplicas: 6,
+			name:           "rolling, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
+			strategy:       rolls,
+			replicas:       12,
+			maxSurge:       3,
+			maxUnavailable: 1,
+			newReplicas:    6,
 		},
 		{
 			name:            "rolling, 6 replicas, surge 3, unavailable 1, another template on the way",
 			strategy:        rolls,
 			replicas:        6,
-			surge:           3,
-			unavailable:     1,
+			maxSurge:        3,
+			maxUnavailable:  1,
 			changesTemplate: true,
 		},
-		{name: "in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, surge: 1},
-		{name: "in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, unavailable: 1},
-		{name: "in place, 6 replicas, surge 3, unavailable 1", strategy: inPlace, replicas: 6, surge: 3, unavailable: 1},
-		{name: "in place, 6 replicas, surge 1, unavailable 3", strategy: inPlace, replicas: 6, surge: 1, unavailable: 3},
-		{name: "in place, 6 replicas, surge 10, unavailable 0", strategy: inPlace, replicas: 6, surge: 10},
-		{name: "in place, 6 replicas, surge 0, unavailable 10", strategy: inPlace, replicas: 6, unavailable: 10},
+		{name: "in place, 3 replicas, surge 1, unavailable 0", strategy: inPlace, replicas: 3, maxSurge: 1},
+		{name: "in place, 3 replicas, surge 0, unavailable 1", strategy: inPlace, replicas: 3, maxUnavailable: 1},
 		{
-			name:        "in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
-			strategy:    inPlace,
-			replicas:    6,
-			surge:       3,
-			unavailable: 1,
-			newReplicas: 12,
+			name:           "in place, 6 replicas, surge 3, unavailable 1",
+			strategy:       inPlace,
+			replicas:       6,
+			maxSurge:       3,
+			maxUnavailable: 1,
 		},
 		{
-			name:        "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
-			strategy:    inPlace,
-			replicas:    12,
-			surge:       3,
-			unavailable: 1,
-			newReplicas: 6,
+			name:           "in place, 6 replicas, surge 1, unavailable 3",
+			strategy:       inPlace,
+			replicas:       6,
+			maxSurge:       1,
+			maxUnavailable: 3,
+		},
+		{name: "in place, 6 replicas, surge 10, unavailable 0", strategy: inPlace, replicas: 6, maxSurge: 10},
+		{name: "in place, 6 replicas, surge 0, unavailable 10", strategy: inPlace, replicas: 6, maxUnavailable: 10},
+		{
+			name:           "in place, 6 replicas, surge 3, unavailable 1, scaled to 12 on the way",
+			strategy:       inPlace,
+			replicas:       6,
+			maxSurge:       3,
+			maxUnavailable: 1,
+			newReplicas:    12,
+		},
+		{
+			name:           "in place, 12 replicas, surge 3, unavailable 1, scaled to 6 on the way",
+			strategy:       inPlace,
+			replicas:       12,
+			maxSurge:       3,
+			maxUnavailable: 1,
+			newReplicas:    6,
 		},
 		{
 			name:            "in place, 6 replicas, surge 3, unavailable 1, another template on the way",
 			strategy:        inPlace,
 			replicas:        6,
-			surge:           3,
-			unavailable:     1,
+			maxSurge:        3,
+			maxUnavailable:  1,
 			changesTemplate: true,
 		},
 		{name: "OnDelete, 3 replicas, 1 deleted at a time", strategy: onDelete, replicas: 3, machinesDeletedAtATime: 1},
@@ -132,7 +144,7 @@ func sequences() []sequence {
 }
 
 // run runs a sequence. The trace has one line for each turn in which the world changed.
-func (s sequence) run(t *testing.T, seed uint64, random bool) (*rolloutSimulation, string) {
+func (s rolloutScenario) run(t *testing.T, seed uint64, random bool) (*rolloutSimulation, string) {
 	t.Helper()
 	w := newSimulation(
 		seed,
@@ -140,8 +152,8 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*rolloutSimulatio
 			Settings: rollout.Settings{
 				Replicas:       s.replicas,
 				Strategy:       s.strategy,
-				MaxSurge:       countBound(s.surge),
-				MaxUnavailable: countBound(s.unavailable),
+				MaxSurge:       countValue(s.maxSurge),
+				MaxUnavailable: countValue(s.maxUnavailable),
 			},
 		},
 	)
@@ -179,7 +191,7 @@ func (s sequence) run(t *testing.T, seed uint64, random bool) (*rolloutSimulatio
 	return nil, ""
 }
 
-func (s sequence) changeSpec(w *rolloutSimulation) {
+func (s rolloutScenario) changeSpec(w *rolloutSimulation) {
 	w.editCount++
 	if s.changesTemplate {
 		w.template = "v3"
@@ -204,13 +216,13 @@ func (w *rolloutSimulation) deleteOldMachines(n int) {
 	}
 }
 
-func TestSequencesOfRollouts(t *testing.T) {
-	for _, s := range sequences() {
+func TestRolloutScenarios(t *testing.T) {
+	for _, s := range rolloutScenarios() {
 		t.Run(s.name, func(t *testing.T) {
 			w, trace := s.run(t, 1, false)
 			assert.Empty(t, w.brokenInvariant)
 			assert.Zero(t, w.forcedResizeCount)
-			compareGolden(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
+			compareWithGoldenTrace(t, strings.NewReplacer(", ", "-", " ", "-").Replace(s.name), trace)
 			for seed := range uint64(decidetest.RandomRunCount(20)) {
 				w, _ := s.run(t, seed, true)
 				require.Empty(t, w.brokenInvariant, "seed %d", seed)
@@ -220,8 +232,8 @@ func TestSequencesOfRollouts(t *testing.T) {
 }
 
 // Rollouts of Cluster API objects also keep the bounds.
-func TestSequencesOfClusterAPI(t *testing.T) {
-	for _, s := range sequences() {
+func TestClusterAPIRolloutScenarios(t *testing.T) {
+	for _, s := range rolloutScenarios() {
 		if s.strategy == rollout.InPlaceAuto {
 			continue
 		}

@@ -16,18 +16,18 @@ import (
 // probability 1/4.
 func (w *rolloutSimulation) runTurn(random bool) {
 	actors := []func(){w.takeRolloutTurn}
-	if w.turnsPerUserAction > 0 && w.random.hasChanceOneIn(w.turnsPerUserAction) {
+	if w.turnsPerUserAction > 0 && w.random.randomBoolOneIn(w.turnsPerUserAction) {
 		actors = append(actors, w.actAsPerson)
 	}
 	for _, g := range w.sets {
 		actors = append(actors, func() { w.takeSetTurn(g) })
 	}
-	actors = append(actors, func() { w.passTime(500 * time.Millisecond) })
+	actors = append(actors, func() { w.advanceTime(500 * time.Millisecond) })
 	if random {
 		actors = shuffledItems(&w.random, actors)
 	}
 	for _, act := range actors {
-		if !random || !w.random.hasChanceOneIn(4) {
+		if !random || !w.random.randomBoolOneIn(4) {
 			act()
 		}
 	}
@@ -54,7 +54,7 @@ func (w *rolloutSimulation) actAsPerson() {
 // approveStep approves the pending step if the last decision read the current spec.
 func (w *rolloutSimulation) approveStep() {
 	if g := w.lastDecision.Pause; g != nil && g.Approve && w.editCountAtDecision == w.editCount {
-		w.spec.ApprovedSteps, w.approvedRevision = g.Step+1, w.lastDecision.Revision
+		w.spec.ApprovedStepCount, w.approvedRevision = g.Step+1, w.lastDecision.Revision
 	}
 }
 
@@ -149,7 +149,7 @@ func (w *rolloutSimulation) checkHold(o rollout.Facts, d rollout.Decision) {
 // maxNewMachines returns how many new machines may exist before a person approves the next step.
 func maxNewMachines(o rollout.Facts) int {
 	for i, step := range o.Steps {
-		if step.NeedsApproval && i >= o.ApprovedSteps &&
+		if step.NeedsApproval && i >= o.ApprovedStepCount &&
 			(o.Strategy == rollout.RollingUpdate || o.Strategy == rollout.InPlaceAuto) {
 			n := step.Size.Value
 			if step.Size.IsPercent {
@@ -201,22 +201,22 @@ func randomSpec(d *randomSource) rollout.Facts {
 		Settings: rollout.Settings{
 			Replicas:       d.randomIntBelow(13),
 			Strategy:       randomStrategy(d),
-			MaxSurge:       countBound(d.randomIntBelow(5)),
-			MaxUnavailable: countBound(d.randomIntBelow(4)),
+			MaxSurge:       countValue(d.randomIntBelow(5)),
+			MaxUnavailable: countValue(d.randomIntBelow(4)),
 		},
-		MCM: rollout.MCMDeployment{ProtectsFromAutoscaler: d.hasChanceOneIn(2)},
+		MCM: rollout.MCMDeployment{ProtectsNodesFromAutoscaler: d.randomBoolOneIn(2)},
 	}
-	o.IgnoresDeletingMachines = d.hasChanceOneIn(3)
-	if d.hasChanceOneIn(4) {
-		o.MaxSurge, o.MaxUnavailable = percentBound(d.randomIntBelow(60)), percentBound(d.randomIntBelow(60))
+	o.IgnoresDeletingMachines = d.randomBoolOneIn(3)
+	if d.randomBoolOneIn(4) {
+		o.MaxSurge, o.MaxUnavailable = percentValue(d.randomIntBelow(60)), percentValue(d.randomIntBelow(60))
 	}
-	if d.hasChanceOneIn(3) {
+	if d.randomBoolOneIn(3) {
 		o.Steps = []rollout.Step{
-			{Size: countBound(1), Wait: time.Duration(d.randomIntBelow(5)) * time.Second},
-			{Size: percentBound(50), Wait: time.Second, NeedsApproval: d.hasChanceOneIn(2)},
+			{Size: countValue(1), Wait: time.Duration(d.randomIntBelow(5)) * time.Second},
+			{Size: percentValue(50), Wait: time.Second, NeedsApproval: d.randomBoolOneIn(2)},
 		}
 	}
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		o.HistoryLimit = new(d.randomIntBelow(3))
 	}
 	return o
@@ -228,7 +228,10 @@ func (w *rolloutSimulation) changeSpecAtRandom() {
 	switch w.random.randomIntBelow(7) {
 	case 6:
 		w.spec.Strategy = randomStrategy(&w.random)
-		w.minServing = min(w.minServing, w.servingMachineCount()) // the strategy determines which machines are serving
+		w.minServingMachines = min(
+			w.minServingMachines,
+			w.servingMachineCount(),
+		) // the strategy determines which machines are serving
 	case 0:
 		w.spec.Replicas = w.random.randomIntBelow(13)
 	case 1:
@@ -240,9 +243,9 @@ func (w *rolloutSimulation) changeSpecAtRandom() {
 	case 4:
 		w.setHold(w.spec.HoldReason == "")
 	default:
-		w.spec.MaxSurge, w.spec.MaxUnavailable = countBound(
+		w.spec.MaxSurge, w.spec.MaxUnavailable = countValue(
 			w.random.randomIntBelow(5),
-		), countBound(
+		), countValue(
 			w.random.randomIntBelow(4),
 		)
 	}
@@ -291,13 +294,13 @@ func TestInvariantsHoldInAnyOrderOfEvents(t *testing.T) {
 
 // The invariants also hold with the facts and the strategies of Cluster API, and with machines whose creation fails.
 // For half of the seeds, an extension updates machines in place.
-func TestInvariantsHoldWithTheFactsOfClusterAPI(t *testing.T) {
+func TestInvariantsHoldForClusterAPI(t *testing.T) {
 	for seed := range uint64(decidetest.RandomRunCount(2000)) {
-		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.hasChanceOneIn(2) })
+		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { return d.randomBoolOneIn(2) })
 	}
 	// The following 5 of 15,000 seeds once broke an invariant of in-place updates.
 	for _, seed := range []uint64{2781, 8102, 10509, 12676, 13662} {
-		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { d.hasChanceOneIn(2); return true })
+		checkInvariantsOfClusterAPI(t, seed, func(d *randomSource) bool { d.randomBoolOneIn(2); return true })
 	}
 }
 
@@ -317,7 +320,7 @@ func checkInvariantsOfClusterAPI(t *testing.T, seed uint64, extension func(*rand
 	w.deletionDuration = func() time.Duration { return time.Duration(w.random.randomIntBelow(6)) * 600 * time.Millisecond }
 	w.writesLate, w.template, w.turnsPerUserAction = seed%2 == 1, "v2", 2+w.random.randomIntBelow(15)
 	if seed%3 == 0 {
-		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
+		w.newMachineFails = func() bool { return w.random.randomBoolOneIn(4) }
 	}
 	for range 1 + w.random.randomIntBelow(4) {
 		for range w.random.randomIntBelow(15) {
@@ -363,7 +366,7 @@ func TestInvariantsHoldWhileMachinesFail(t *testing.T) {
 		w := newSimulation(seed, spec)
 		w.rollOutFirstTemplate(t)
 		w.template, w.turnsPerUserAction = "v2", 6
-		w.newMachineFails = func() bool { return w.random.hasChanceOneIn(4) }
+		w.newMachineFails = func() bool { return w.random.randomBoolOneIn(4) }
 		for i := range 60 {
 			w.runTurn(true)
 			if i%20 == 19 {
@@ -432,7 +435,7 @@ func TestHeldRolloutDeletesNoOldMachine(t *testing.T) {
 		}
 		before := w.oldMachineNames()
 		for i := range 50 {
-			if w.runTurn(true); i == 20 && w.random.hasChanceOneIn(2) {
+			if w.runTurn(true); i == 20 && w.random.randomBoolOneIn(2) {
 				w.editCount++
 				w.spec.Replicas += w.random.randomIntBelow(4)
 				w.updateBounds()
@@ -495,8 +498,8 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 		spec := randomSpec(d)
 		spec.Strategy = pickRandomItem(d, rollout.RollingUpdate, rollout.InPlaceAuto)
 		spec.Steps = []rollout.Step{
-			{Size: countBound(1 + d.randomIntBelow(3)), NeedsApproval: true},
-			{Size: percentBound(30 + d.randomIntBelow(60)), NeedsApproval: true},
+			{Size: countValue(1 + d.randomIntBelow(3)), NeedsApproval: true},
+			{Size: percentValue(30 + d.randomIntBelow(60)), NeedsApproval: true},
 		}
 		w := newStartedSimulation(t, seed, spec)
 		may := 0
@@ -508,7 +511,7 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 			}
 			may = max(may, maxNewMachines(w.spec)) // the next step may allow fewer machines
 			require.LessOrEqual(t, fresh, may, "seed %d %s:%s", seed, w.spec.Strategy, w.stateLine())
-			if w.random.hasChanceOneIn(25) {
+			if w.random.randomBoolOneIn(25) {
 				w.approveStep()
 			}
 		}
@@ -522,7 +525,7 @@ func TestRolloutDoesNotPassAnUnapprovedStep(t *testing.T) {
 			w.lastDecision.Why,
 		)
 		require.Empty(t, w.brokenInvariant, "seed %d %s", seed, w.spec.Strategy)
-		waited += w.spec.ApprovedSteps
+		waited += w.spec.ApprovedStepCount
 	}
 	require.Greater(t, waited, seeds, "most wait at both")
 }

@@ -13,11 +13,11 @@ import (
 )
 
 func TestRolloutSteps(t *testing.T) {
-	steps := []rollout.Step{{Size: countBound(1), NeedsApproval: true}, {Size: percentBound(50), Wait: time.Hour}}
+	steps := []rollout.Step{{Size: countValue(1), NeedsApproval: true}, {Size: percentValue(50), Wait: time.Hour}}
 	at10 := func(step int, reached time.Time, approved int, sets ...rollout.MachineSet) rollout.Facts {
-		o := withRolloutSteps(rollingUpdate(10, 2, 0, sets...), steps...)
+		o := withRolloutSteps(rollingUpdateDeployment(10, 2, 0, sets...), steps...)
 		o.Progress = rollout.Progress{Revision: 2, Set: "ms2", Step: step, Reached: reached}
-		o.ApprovedSteps = approved
+		o.ApprovedStepCount = approved
 		return o
 	}
 	none := time.Time{}
@@ -81,7 +81,7 @@ func TestRolloutSteps(t *testing.T) {
 
 func TestPredictSteps(t *testing.T) {
 	t.Run("the steps of a rolling update", func(t *testing.T) {
-		plan := simulate.PredictSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)))
+		plan := simulate.PredictSteps(rollingUpdateDeployment(2, 1, 0, oldSet(1, 2, 2, 2)))
 		var steps []string
 		for _, s := range plan {
 			steps = append(steps, s.Action)
@@ -94,15 +94,15 @@ func TestPredictSteps(t *testing.T) {
 		}, steps)
 		assert.Equal(
 			t,
-			[]simulate.SizeOfSet{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}},
+			[]simulate.PredictedSetSize{{Set: "ms1", Replicas: 1}, {Set: "(new)", Replicas: 1, Current: true}},
 			plan[1].Sizes,
 		)
 	})
 	t.Run("paused, with steps: what would follow", func(t *testing.T) {
 		o := withRolloutSteps(
-			pausedDeployment(rollingUpdate(4, 1, 0, oldSet(1, 4, 4, 4))),
-			rollout.Step{Size: countBound(1), NeedsApproval: true},
-			rollout.Step{Size: countBound(2), Wait: time.Hour},
+			withPause(rollingUpdateDeployment(4, 1, 0, oldSet(1, 4, 4, 4))),
+			rollout.Step{Size: countValue(1), NeedsApproval: true},
+			rollout.Step{Size: countValue(2), Wait: time.Hour},
 		)
 		plan := simulate.PredictSteps(o)
 		assert.Equal(t, "paused; these steps follow when it resumes", plan[0].Action)
@@ -113,39 +113,45 @@ func TestPredictSteps(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 2, held)
-		assert.Equal(t, []simulate.SizeOfSet{{Set: "(new)", Replicas: 4, Current: true}}, plan[len(plan)-1].Sizes)
+		assert.Equal(t, []simulate.PredictedSetSize{{Set: "(new)", Replicas: 4, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("an undo", func(t *testing.T) {
-		o := rollingUpdate(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
+		o := rollingUpdateDeployment(2, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 2, 2, 2))
 		o.RollbackTo = new(int64(1))
 		assert.Equal(t, []simulate.PredictedStep{{Action: "return to revision 1, set ms1"}}, simulate.PredictSteps(o))
 	})
 	t.Run(
 		"nothing to do",
 		func(t *testing.T) {
-			assert.Empty(t, simulate.PredictSteps(rollingUpdate(2, 1, 0, currentSet(1, 2, 2, 2))))
+			assert.Empty(t, simulate.PredictSteps(rollingUpdateDeployment(2, 1, 0, currentSet(1, 2, 2, 2))))
 		},
 	)
 	t.Run("in place, with a machine that is going and one that comes", func(t *testing.T) {
 		o := withStrategy(
 			rollout.InPlaceAuto,
-			rollingUpdate(
+			rollingUpdateDeployment(
 				3,
 				0,
 				1,
-				withMachine(withMachines(oldSet(1, 3, 3, 3), newMachine("out", asDeletingMachine)), 0, asUnhealthyMachine),
+				withChangedMachine(
+					withAdditionalMachines(oldSet(1, 3, 3, 3), newMachine("out", asDeletingMachine)),
+					0,
+					asUnhealthyMachine,
+				),
 			),
 		)
-		o.HistoryLimit, o.MCM.ProtectsFromAutoscaler = new(0), true
+		o.HistoryLimit, o.MCM.ProtectsNodesFromAutoscaler = new(0), true
 		plan := simulate.PredictSteps(o)
 		assert.Equal(t, "delete 1 old set: 0 are kept", plan[len(plan)-1].Action)
-		assert.Equal(t, []simulate.SizeOfSet{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
+		assert.Equal(t, []simulate.PredictedSetSize{{Set: "(new)", Replicas: 3, Current: true}}, plan[len(plan)-1].Sizes)
 	})
 	t.Run("every strategy but OnDelete ends with the new set alone", func(t *testing.T) {
 		for _, s := range []rollout.Strategy{rollout.RollingUpdate, rollout.Recreate, rollout.InPlaceAuto} {
-			plan := simulate.PredictSteps(withStrategy(s, rollingUpdate(7, 2, 1, oldSet(1, 4, 4, 4), currentSet(2, 3, 3, 3))))
+			plan := simulate.PredictSteps(
+				withStrategy(s, rollingUpdateDeployment(7, 2, 1, oldSet(1, 4, 4, 4), currentSet(2, 3, 3, 3))),
+			)
 			require.NotEmpty(t, plan)
-			assert.Equal(t, []simulate.SizeOfSet{{Set: "ms2", Replicas: 7, Current: true}}, plan[len(plan)-1].Sizes, s)
+			assert.Equal(t, []simulate.PredictedSetSize{{Set: "ms2", Replicas: 7, Current: true}}, plan[len(plan)-1].Sizes, s)
 		}
 	})
 }
@@ -157,12 +163,12 @@ func TestIdealDuration(t *testing.T) {
 		want     time.Duration
 		complete bool
 	}{
-		{"100 machines, surge 10: ten times a creation and a deletion", rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100)), 30 * time.Second, true},
-		{"surge of all", rollingUpdate(100, 100, 0, oldSet(1, 100, 100, 100)), 3 * time.Second, true},
-		{"no surge: each machine goes before one comes", rollingUpdate(3, 0, 1, oldSet(1, 3, 3, 3)), 9 * time.Second, true},
-		{"a machine on its way out holds no place", withIgnoredDeletingMachines(rollingUpdate(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
-		{"steps", withRolloutSteps(rollingUpdate(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countBound(1), Wait: time.Minute}, rollout.Step{Size: countBound(2), NeedsApproval: true}), 65 * time.Second, true},
-		{"OnDelete never ends by itself", withStrategy(rollout.OnDelete, rollingUpdate(3, 0, 0, oldSet(1, 3, 3, 3))), 0, false},
+		{"100 machines, surge 10: ten times a creation and a deletion", rollingUpdateDeployment(100, 10, 0, oldSet(1, 100, 100, 100)), 30 * time.Second, true},
+		{"surge of all", rollingUpdateDeployment(100, 100, 0, oldSet(1, 100, 100, 100)), 3 * time.Second, true},
+		{"no surge: each machine goes before one comes", rollingUpdateDeployment(3, 0, 1, oldSet(1, 3, 3, 3)), 9 * time.Second, true},
+		{"a machine on its way out holds no place", withIgnoredDeletingMachines(rollingUpdateDeployment(100, 10, 0, oldSet(1, 100, 100, 100))), 21 * time.Second, true},
+		{"steps", withRolloutSteps(rollingUpdateDeployment(2, 1, 0, oldSet(1, 2, 2, 2)), rollout.Step{Size: countValue(1), Wait: time.Minute}, rollout.Step{Size: countValue(2), NeedsApproval: true}), 65 * time.Second, true},
+		{"OnDelete never ends by itself", withStrategy(rollout.OnDelete, rollingUpdateDeployment(3, 0, 0, oldSet(1, 3, 3, 3))), 0, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			took, complete := simulate.IdealDuration(row.in, 2*time.Second, time.Second)
@@ -174,11 +180,15 @@ func TestIdealDuration(t *testing.T) {
 
 func TestIdealDurationOfMachines(t *testing.T) {
 	latencies := []time.Duration{time.Second, 5 * time.Second, 3 * time.Second}
-	took, complete := simulate.IdealDurationOfMachines(rollingUpdate(3, 1, 0, oldSet(1, 3, 3, 3)), func() time.Duration {
-		next := latencies[0]
-		latencies = latencies[1:]
-		return next
-	}, time.Second)
+	took, complete := simulate.IdealDurationOfMachines(
+		rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3)),
+		func() time.Duration {
+			next := latencies[0]
+			latencies = latencies[1:]
+			return next
+		},
+		time.Second,
+	)
 	assert.True(t, complete)
 	assert.Equal(t, 12*time.Second, took, "each creation and a deletion, one after the other")
 	assert.Empty(t, latencies, "IdealDurationOfMachines calls create once for each new machine")

@@ -10,10 +10,10 @@ import (
 	"millwright/decide/phrase"
 )
 
-// resizeRolling enlarges the current set if the surge permits it, and shrinks old sets if enough machines are
+// resizeForRollingUpdate enlarges the current set if the surge permits it, and shrinks old sets if enough machines are
 // available. The sizes also follow changes of spec.replicas.
-func (p *planner) resizeRolling() {
-	if p.waitsForAnswer() {
+func (p *planner) resizeForRollingUpdate() {
+	if p.waitsForExtensionAnswer() {
 		return
 	}
 	surge := p.surge
@@ -32,14 +32,14 @@ func (p *planner) resizeRolling() {
 // growCurrentSet enlarges the current set as far as the surge permits, and returns the reason why it cannot enlarge the
 // set further, or an empty string if the set has all machines.
 func (p *planner) growCurrentSet(surge int) string {
-	current, goal := p.currentSet, p.stepTarget
+	current, goal := p.currentSet, p.stepMachineCount
 	if current.size > p.facts.Replicas {
 		current.setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	}
 	if current.size >= goal {
 		return ""
 	}
-	room, why := p.remainingPlaceCount(surge)
+	room, why := p.freeCapacity(surge)
 	current.raiseSize(min(room, goal-current.size), fmt.Sprintf("room for %s, %d wanted", machineCountText(room), goal))
 	return why
 }
@@ -52,25 +52,25 @@ func (p *planner) growNewestOldSet() {
 	if missing <= 0 || len(old) == 0 {
 		return
 	}
-	last := newestSet(old)
-	room, _ := p.remainingPlaceCount(p.surge)
+	last := newestSetWithMachines(old)
+	room, _ := p.freeCapacity(p.surge)
 	last.raiseSize(
 		min(room, missing),
 		fmt.Sprintf(
 			"%d wanted in all, and this step has %s of the new template",
 			p.facts.Replicas,
-			machineCountText(p.stepTarget),
+			machineCountText(p.stepMachineCount),
 		),
 	)
 }
 
 // minOldMachineCount returns the number of old machines that must remain during the rollout step.
 func (p *planner) minOldMachineCount() int {
-	return max(p.facts.Replicas-max(p.stepTarget, p.currentSet.size), 0)
+	return max(p.facts.Replicas-max(p.stepMachineCount, p.currentSet.size), 0)
 }
 
-// newestSet returns the youngest set that has machines. If no set has machines, newestSet returns the youngest set.
-func newestSet(sets []*setPlan) *setPlan {
+// newestSetWithMachines returns the youngest set that has machines. If no set has machines, newestSetWithMachines returns the youngest set.
+func newestSetWithMachines(sets []*setPlan) *setPlan {
 	for _, set := range slices.Backward(sets) {
 		if set.size > 0 {
 			return set
@@ -124,7 +124,7 @@ func (p *planner) trimCurrentSet() {
 // old set might delete an available machine. Source: Cluster API.
 func (p *planner) breakDeadlock() {
 	busy := func(set *setPlan) bool {
-		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ActedOnSize != set.size
+		return set.size != set.activeMachineCount || set.terminatingMachineCount > 0 || set.ObservedReplicas != set.size
 	}
 	stuck := p.leavesSizesUnchanged() && p.currentSet.availableMachineCount == p.currentSet.activeMachineCount &&
 		sumOverSets(p.oldSets(), sizeOfSet) > p.minOldMachineCount()
@@ -133,7 +133,7 @@ func (p *planner) breakDeadlock() {
 	}
 	for _, set := range p.oldSets() {
 		if set.size > 0 && set.activeMachineCount > set.availableMachineCount+set.updatingMachineCount {
-			set.size, set.isForced = set.size-1, true
+			set.size, set.isResizeForced = set.size-1, true
 			set.sizeReason = "no other size can change, and it has a machine that is not available"
 			return
 		}
@@ -182,10 +182,10 @@ func (p *planner) recordIdleReason(why string) {
 	}
 }
 
-// resizeRecreate removes all old machines and their instances before the first new machine is created. A machine that
+// resizeForRecreate removes all old machines and their instances before the first new machine is created. A machine that
 // the workflow of an old set may still create counts as an existing machine. If a pinned set cannot create machines,
 // the machines of the template are not removed.
-func (p *planner) resizeRecreate() {
+func (p *planner) resizeForRecreate() {
 	if lacks := p.currentSet.MissingObject(); p.pin != nil && lacks != "" {
 		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.currentSet.Revision)
 		return
@@ -193,7 +193,12 @@ func (p *planner) resizeRecreate() {
 	left := p.terminatingMachineCount
 	for _, set := range p.oldSets() {
 		set.setSize(0, "old machines are deleted first")
-		left += max(set.activeMachineCount+set.terminatingMachineCount, set.StatusMachineCount, set.Replicas, set.ActedOnSize)
+		left += max(
+			set.activeMachineCount+set.terminatingMachineCount,
+			set.StatusMachineCount,
+			set.Replicas,
+			set.ObservedReplicas,
+		)
 	}
 	if left == 0 {
 		p.idleReason = p.growCurrentSet(0)
@@ -202,11 +207,11 @@ func (p *planner) resizeRecreate() {
 	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCountText(left))
 }
 
-// resizeOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new template
+// resizeForOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new template
 // does not cause the deletion of a machine. If spec.replicas became smaller, unavailable new machines are removed
 // first, then old machines.
-func (p *planner) resizeOnDelete() {
-	p.lowerOldSetsToMachineCount()
+func (p *planner) resizeForOnDelete() {
+	p.lowerOldSetSizesToMachineCount()
 	p.growCurrentSet(0)
 	over := max(sumOverSets(p.sets, sizeOfSet)-p.facts.Replicas, 0)
 	idle, why := min(
@@ -228,9 +233,9 @@ func (p *planner) resizeOnDelete() {
 	}
 }
 
-// lowerOldSetsToMachineCount lowers each old set's size to its number of machines, unless the set may still create a
+// lowerOldSetSizesToMachineCount lowers each old set's size to its number of machines, unless the set may still create a
 // machine.
-func (p *planner) lowerOldSetsToMachineCount() {
+func (p *planner) lowerOldSetSizesToMachineCount() {
 	for _, set := range p.oldSets() {
 		if set.ScaleUpDisabled && set.activeMachineCount < set.size {
 			set.setSize(set.activeMachineCount, fmt.Sprintf("it has %s left", machineCountText(set.activeMachineCount)))
@@ -251,25 +256,25 @@ func (p *planner) followReplicas() {
 	case missing > 0 && len(nonEmpty) == 1:
 		p.enlargeSet(nonEmpty[0], missing)
 	case missing > 0:
-		p.enlargeSet(cmp.Or(p.currentSet, newestSet(p.sets)), missing)
+		p.enlargeSet(cmp.Or(p.currentSet, newestSetWithMachines(p.sets)), missing)
 	case len(nonEmpty) == 1:
 		nonEmpty[0].setSize(p.facts.Replicas, fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 	default:
-		p.removeProportionally(nonEmpty, -missing-p.surge)
+		p.removeSurplusProportionally(nonEmpty, -missing-p.surge)
 	}
 }
 
 // enlargeSet adds at most `by` machines to a set, as far as the surge permits.
 func (p *planner) enlargeSet(set *setPlan, by int) {
-	room, _ := p.remainingPlaceCount(p.surge)
+	room, _ := p.freeCapacity(p.surge)
 	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 }
 
-// removeProportionally removes a surplus from sets in proportion to their sizes. The largest set loses the machines
+// removeSurplusProportionally removes a surplus from sets in proportion to their sizes. The largest set loses the machines
 // that remain after rounding. Machines that the autoscaler or an operator chose are removed first, from any set. No set
 // loses an available machine that is needed. As in MCM, the proportion is the size times the number of machines allowed
 // now, divided by the number allowed when the set got its size.
-func (p *planner) removeProportionally(sets []*setPlan, over int) {
+func (p *planner) removeSurplusProportionally(sets []*setPlan, over int) {
 	if over <= 0 {
 		return
 	}

@@ -36,8 +36,8 @@ type simulatedSet struct {
 // observed its generation, but not the size that the set's workflow used. Source: seen() and set() of
 // observe/capi/deployment.
 func (g *simulatedSet) withClusterAPIStatus(s rollout.MachineSet) rollout.MachineSet {
-	if s.ActedOnSize = s.Replicas; g.reportedGeneration < g.generation {
-		s.ActedOnSize = g.formerSize
+	if s.ObservedReplicas = s.Replicas; g.reportedGeneration < g.generation {
+		s.ObservedReplicas = g.formerSize
 	}
 	if g.liveMachineCount() > s.Replicas {
 		for i := range s.Machines {
@@ -70,15 +70,15 @@ type rolloutSimulation struct {
 	isBadTemplate       func(string) bool              // no machine of a bad template becomes ready
 	pendingDecision     *rollout.Decision
 
-	turnTexts         []string
-	brokenInvariant   string      // the first broken invariant
-	maxMachines       int         // maximum number of machines that may exist
-	minServing        int         // minimum number of machines that servingMachineCount must return
-	failureTimes      []time.Time // times of machine failures
-	removalTimes      []time.Time // times at which people deleted or selected machines
-	forcedResizeCount int
-	forcedResizeTime  time.Time
-	lastDecision      rollout.Decision
+	turnTexts          []string
+	brokenInvariant    string      // the first broken invariant
+	maxMachines        int         // maximum number of machines that may exist
+	minServingMachines int         // minimum number of machines that servingMachineCount must return
+	failureTimes       []time.Time // times of machine failures
+	removalTimes       []time.Time // times at which people deleted or selected machines
+	forcedResizeCount  int
+	forcedResizeTime   time.Time
+	lastDecision       rollout.Decision
 }
 
 func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
@@ -99,11 +99,11 @@ func newSimulation(seed uint64, spec rollout.Facts) *rolloutSimulation {
 // observeDeployment returns the facts that the deployment's activity would read.
 func (w *rolloutSimulation) observeDeployment() rollout.Facts {
 	o := w.spec
-	o.Now, o.Sets, o.ApprovedSteps = w.now, nil, 0
+	o.Now, o.Sets, o.ApprovedStepCount = w.now, nil, 0
 	for _, g := range w.sets {
 		s := g.MachineSet
 		if s.Current = g.template == w.template; s.Current && s.Revision == w.approvedRevision {
-			o.ApprovedSteps = w.spec.ApprovedSteps
+			o.ApprovedStepCount = w.spec.ApprovedStepCount
 		}
 		s.Machines = nil
 		for _, u := range g.machines {
@@ -127,7 +127,7 @@ func (w *rolloutSimulation) takeRolloutTurn() {
 		d := rollout.Decide(o)
 		w.pendingDecision, w.lastDecision, w.editCountAtDecision = &d, d, w.editCount
 		w.checkRequests(o, d)
-		if w.writesLate && w.random.hasChanceOneIn(2) {
+		if w.writesLate && w.random.randomBoolOneIn(2) {
 			return
 		}
 	}
@@ -211,7 +211,7 @@ func (w *rolloutSimulation) addSet(template string, c rollout.SetCreation) *simu
 		Name:            name,
 		UID:             "uid-" + name,
 		Version:         "1",
-		Created:         w.now.Add(time.Duration(w.createdSetCount)),
+		CreatedAt:       w.now.Add(time.Duration(w.createdSetCount)),
 		Replicas:        c.Replicas,
 		Revision:        c.Revision,
 		DesiredReplicas: c.Desired,
@@ -241,8 +241,8 @@ func (w *rolloutSimulation) changeMachines(d rollout.Decision) {
 	)
 	each(d.ClearUpdateLabels, func(u *simulatedMachine) { u.MCM.IsUpdateCandidate, u.MCM.HasUpdateLabels = false, false })
 	each(d.ClearUpdateResult, func(u *simulatedMachine) { u.MCM.HandedOver = false })
-	each(d.Taint, func(u *simulatedMachine) { u.MCM.Tainted = true })
-	each(d.Untaint, func(u *simulatedMachine) { u.MCM.Tainted = false })
+	each(d.Taint, func(u *simulatedMachine) { u.MCM.NodeTainted = true })
+	each(d.Untaint, func(u *simulatedMachine) { u.MCM.NodeTainted = false })
 	each(d.ProtectFromAutoscaler, func(u *simulatedMachine) {
 		u.MCM.ScaleDownDisabledValue, u.MCM.ScaleDownDisabledByMillwright = "true", true
 	})

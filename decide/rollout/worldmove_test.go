@@ -13,8 +13,8 @@ func (w *rolloutSimulation) recordExtensionAnswer(sets []rollout.ObjectTarget) {
 	current := slices.IndexFunc(w.sets, func(g *simulatedSet) bool { return g.template == w.template })
 	for _, t := range sets {
 		if g := w.setByUID(t.UID, t.Version); g != nil && current >= 0 {
-			g.ClusterAPI.Answer = w.extensionAnswer()
-			g.ClusterAPI.Answer.TargetSetUID, g.ClusterAPI.Answer.RequestedAt = w.sets[current].UID, w.now
+			g.ClusterAPI.ExtensionAnswer = w.extensionAnswer()
+			g.ClusterAPI.ExtensionAnswer.TargetSetUID, g.ClusterAPI.ExtensionAnswer.RequestedAt = w.sets[current].UID, w.now
 			g.bumpVersion()
 		}
 	}

@@ -20,12 +20,12 @@ func (w *rolloutSimulation) takeSetTurn(g *simulatedSet) {
 			g.pendingDecision = &d
 			return
 		}
-		g.ActedOnSize, g.reportedGeneration = g.intendedSize, g.generation
+		g.ObservedReplicas, g.reportedGeneration = g.intendedSize, g.generation
 		return
 	}
 	d, before := *g.pendingDecision, w.servingMachineCount()
 	// The status may already have a later size that the workflow has not acted on.
-	g.pendingDecision, g.ActedOnSize, g.reportedGeneration = nil, g.intendedSize, g.generation
+	g.pendingDecision, g.ObservedReplicas, g.reportedGeneration = nil, g.intendedSize, g.generation
 	for _, name := range d.Create {
 		w.createdMachineCount++
 		w.addMachine(g, name)
@@ -45,7 +45,7 @@ func (w *rolloutSimulation) addMachine(g *simulatedSet, name string) {
 	fails := w.newMachineFails() || w.isBadTemplate(g.template)
 	u := &simulatedMachine{willFail: fails, readyTime: w.now.Add(w.creationDuration())}
 	u.Member = newMachine(name, asUnhealthyMachine, withoutNode)
-	u.Created = w.now
+	u.CreatedAt = w.now
 	g.machines = append(g.machines, u)
 }
 
@@ -62,22 +62,22 @@ func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 		NameParts:  []string{g.Name + "-", ""},
 		Settings:   scale.Settings{Replicas: g.Replicas},
 		NameSeed:   uint64(w.createdMachineCount*31 + len(g.Name)),
-		ClusterAPI: scale.ClusterAPISet{MoveTo: g.ClusterAPI.Transfer.To},
+		ClusterAPI: scale.ClusterAPISet{MoveTarget: g.ClusterAPI.Transfer.To},
 	}
 	if g.ScaleUpDisabled {
 		o.StopReasons = []string{"MachineSet has the label scale-up-disabled"}
 	}
-	if to := w.setByName(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTo != "" &&
+	if to := w.setByName(g.ClusterAPI.Transfer.To); o.ClusterAPI.MoveTarget != "" &&
 		(to == nil || !slices.Contains(strings.Split(to.ClusterAPI.Transfer.From, ","), g.Name)) {
 		o.ClusterAPI.NoMoveReason = "it takes none"
 	}
 	for _, u := range g.machines {
 		m := scale.Member{
-			Name:    u.Name,
-			UID:     u.UID,
-			Version: "7",
-			Created: u.Created,
-			Matches: true,
+			Name:            u.Name,
+			UID:             u.UID,
+			Version:         "7",
+			CreatedAt:       u.CreatedAt,
+			MatchesSelector: true,
 			MCM: scale.MCMMember{
 				Labelled:    true,
 				Failed:      u.Failed,
@@ -91,15 +91,15 @@ func (g *simulatedSet) observeSet(w *rolloutSimulation) scale.Facts {
 			ClusterAPI: scale.ClusterAPIMember{
 				UpdateDue: u.Updating && !u.hasUpdateBegun && (!u.ClusterAPI.Moved || g.acknowledgesMachine(u)) && w.isClusterAPI,
 			},
-			Joined:   u.MCM.Node != "",
+			Joined:   u.MCM.NodeName != "",
 			Priority: u.Priority,
 			Phase:    "Running",
 		}
 		switch {
 		case u.Available:
-			m.Node, m.Ready, m.ReadySince = scale.NodeHealthy, scale.ConditionTrue, u.Created
-		case u.MCM.Node != "":
-			m.Node, m.Ready = scale.NodeUnhealthy, scale.ConditionFalse
+			m.NodeState, m.Ready, m.ReadySince = scale.NodeHealthy, scale.ConditionTrue, u.CreatedAt
+		case u.MCM.NodeName != "":
+			m.NodeState, m.Ready = scale.NodeUnhealthy, scale.ConditionFalse
 		default:
 			m.Ready = scale.ConditionFalse
 		}
@@ -182,8 +182,8 @@ func (w *rolloutSimulation) updateBounds() {
 	if w.maxMachines = max(w.maxMachines, limit); w.pendingDecision == nil && w.possibleMachineCount() <= limit {
 		w.maxMachines = limit
 	}
-	if w.minServing = min(w.minServing, floor); w.servingMachineCount() >= floor && w.isSettled() {
-		w.minServing = floor
+	if w.minServingMachines = min(w.minServingMachines, floor); w.servingMachineCount() >= floor && w.isSettled() {
+		w.minServingMachines = floor
 	}
 }
 
@@ -223,7 +223,7 @@ func (w *rolloutSimulation) deletingMachineCount() int {
 // isSettled reports whether no set has a machine to delete and no decision is pending.
 func (w *rolloutSimulation) isSettled() bool {
 	for _, g := range w.sets {
-		if g.liveMachineCount() > g.Replicas || g.pendingDecision != nil || g.ActedOnSize != g.Replicas {
+		if g.liveMachineCount() > g.Replicas || g.pendingDecision != nil || g.ObservedReplicas != g.Replicas {
 			return false
 		}
 	}
@@ -262,8 +262,9 @@ func (w *rolloutSimulation) recordBrokenInvariant(format string, values ...any) 
 // checkServingMachines records a broken invariant if a decision left too few serving machines. Machines that failed or
 // that people deleted are not counted against the decision.
 func (w *rolloutSimulation) checkServingMachines(before int, act string) {
-	if n := w.servingMachineCount(); n < before && n+w.recentLossCount() < w.minServing && !w.wasResizeForcedRecently() {
-		w.recordBrokenInvariant("%s: %d serve, %d did, %d have to", act, n, before, w.minServing)
+	if n := w.servingMachineCount(); n < before && n+w.recentLossCount() < w.minServingMachines &&
+		!w.wasResizeForcedRecently() {
+		w.recordBrokenInvariant("%s: %d serve, %d did, %d have to", act, n, before, w.minServingMachines)
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// passTime advances the time. Machines then become available, fail, or disappear.
-func (w *rolloutSimulation) passTime(d time.Duration) {
+// advanceTime advances the time. Machines then become available, fail, or disappear.
+func (w *rolloutSimulation) advanceTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, g := range w.sets {
 		g.machines = slices.DeleteFunc(
@@ -28,7 +28,7 @@ func (w *rolloutSimulation) passTime(d time.Duration) {
 				u.Updating, u.MCM.Updated, u.hasUpdateBegun = false, !w.isClusterAPI, false
 				u.Available, u.Ready, u.Unhealthy = true, true, false
 			default:
-				u.Available, u.Ready, u.Unhealthy, u.MCM.Node = true, true, false, "node-"+u.Name
+				u.Available, u.Ready, u.Unhealthy, u.MCM.NodeName = true, true, false, "node-"+u.Name
 				u.Joined, u.DenialReason = true, ""
 			}
 		}

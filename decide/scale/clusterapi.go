@@ -16,9 +16,9 @@ type ClusterAPIMember struct {
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
-	// MoveTo is the set that receives this set's surplus machines and updates them in place; empty: the surplus is
+	// MoveTarget is the set that receives this set's surplus machines and updates them in place; empty: the surplus is
 	// deleted.
-	MoveTo       string
+	MoveTarget   string
 	NoMoveReason string // why the set MoveTo receives no machine now; empty: it receives machines
 	// DeletingUpToDateCount is the number of members that are being deleted and match the template. Cluster API counts
 	// members that are being deleted as up to date if they match the template.
@@ -28,8 +28,8 @@ type ClusterAPISet struct {
 // deletingUpToDateCount returns the number of members that are being deleted and count as up to date.
 func (o *planner) deletingUpToDateCount() int { return o.ClusterAPI.DeletingUpToDateCount }
 
-// movesSurplus reports whether surplus machines move to another set.
-func (o *planner) movesSurplus() bool { return o.ClusterAPI.MoveTo != "" }
+// hasMoveTarget reports whether surplus machines move to another set.
+func (o *planner) hasMoveTarget() bool { return o.ClusterAPI.MoveTarget != "" }
 
 // moveSurplus moves the surplus machines to the set that updates them in place. The machines move in the deletion
 // order. Members of three kinds are not moved. If a member is being updated, another member is moved instead. A member
@@ -49,7 +49,7 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 	) > 0 {
 		return deleteMembers(o, active, marked[:min(len(marked), surplus)], " marked unhealthy")
 	}
-	joined := rankedMembers(o, active, func(m Member) bool { return movable(m) && m.Node != NoNode })
+	joined := rankedMembers(o, active, func(m Member) bool { return movable(m) && m.NodeState != NoNode })
 	if len(joined) == 0 {
 		rest := rankedMembers(o, active, movable)
 		return deleteMembers(o, active, rest[:min(len(rest), surplus)], " without a node")
@@ -57,13 +57,13 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 	d := Decision{
 		Move: firstTargets(
 			joined[:min(len(joined), surplus)],
-			"surplus: MachineSet "+o.ClusterAPI.MoveTo+" updates it in place",
+			"surplus: MachineSet "+o.ClusterAPI.MoveTarget+" updates it in place",
 		),
 	}
 	d.Why = fmt.Sprintf(
 		"move %s to MachineSet %s, which updates them in place: %d wanted, %d there",
 		machineCountText(len(d.Move)),
-		o.ClusterAPI.MoveTo,
+		o.ClusterAPI.MoveTarget,
 		o.Replicas,
 		len(active),
 	)
@@ -74,10 +74,10 @@ func moveSurplus(o *planner, active []Member, surplus int) Decision {
 func moveBlocker(o *planner) string {
 	surplus := list.CountWhere(o.liveMembers, func(m Member) bool { return !m.MovedForUpdate }) - o.Replicas
 	return phrase.TextIf(
-		o.ClusterAPI.MoveTo != "" && o.ClusterAPI.NoMoveReason != "" && surplus > 0,
+		o.ClusterAPI.MoveTarget != "" && o.ClusterAPI.NoMoveReason != "" && surplus > 0,
 		"%s to be moved to MachineSet %s wait: %s",
 		machineCountText(max(surplus, 0)),
-		o.ClusterAPI.MoveTo,
+		o.ClusterAPI.MoveTarget,
 		o.ClusterAPI.NoMoveReason,
 	)
 }
@@ -85,7 +85,7 @@ func moveBlocker(o *planner) string {
 // beginUpdates begins the in-place updates of members that were moved to this set for an update. No update begins if
 // the template's objects do not exist.
 func beginUpdates(o *planner, active []Member) Decision {
-	if len(o.MissingKinds) > 0 {
+	if len(o.MissingObjectKinds) > 0 {
 		return Decision{}
 	}
 	due := firstTargets(

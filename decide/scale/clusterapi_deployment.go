@@ -14,10 +14,10 @@ import (
 
 // DeploymentMachines holds the facts about the machines of a Cluster API MachineDeployment that its conditions use.
 type DeploymentMachines struct {
-	Members       []Member // members of all sets of the deployment, in any order
-	MissingKinds  []string // kinds of the template's objects that do not exist
-	Pauses        []string // who paused the deployment, as one sentence for each pause
-	ReplicasUnset bool     // spec.replicas is not set yet
+	Members            []Member // members of all sets of the deployment, in any order
+	MissingObjectKinds []string // kinds of the template's objects that do not exist
+	PauseSentences     []string // who paused the deployment, as one sentence for each pause
+	ReplicasUnset      bool     // spec.replicas is not set yet
 }
 
 // DeploymentConditions returns the conditions about the machines of a Cluster API MachineDeployment, in a fixed order.
@@ -25,11 +25,11 @@ type DeploymentMachines struct {
 func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machines DeploymentMachines) []Condition {
 	o := newPlanner(Facts{
 		Now: now, Settings: Settings{Replicas: replicas}, Deletion: deletion,
-		Members: machines.Members, MissingKinds: machines.MissingKinds, Pauses: machines.Pauses,
+		Members: machines.Members, MissingObjectKinds: machines.MissingObjectKinds, PauseSentences: machines.PauseSentences,
 	})
 	all := []Condition{
 		machinesReadyCondition(o),
-		upToDateCondition(o),
+		machinesUpToDateCondition(o),
 		rollingOutCondition(o),
 		deploymentScalingUpCondition(o, machines.ReplicasUnset),
 		deploymentScalingDownCondition(o, machines.ReplicasUnset),
@@ -38,7 +38,7 @@ func DeploymentConditions(now time.Time, replicas int, deletion Deletion, machin
 		pausedCondition(o),
 	}
 	for i := range all {
-		all[i].Message = phrase.CutMessage(all[i].Message)
+		all[i].Message = phrase.TruncateMessage(all[i].Message)
 	}
 	return all
 }
@@ -67,14 +67,14 @@ func rollingOutCondition(o *planner) Condition {
 func noReplicasCondition(is bool, kind string) Condition {
 	return list.ValueIf(
 		is,
-		Condition{kind, ConditionUnknown, vocabulary.ReasonWaitingForReplicasSet, "Waiting for spec.replicas set"},
+		Condition{kind, ConditionUnknown, vocabulary.ReasonReplicasNotSet, "Waiting for spec.replicas set"},
 	)
 }
 
 // deploymentScalingUpCondition is True while the deployment has fewer machines than wanted.
 func deploymentScalingUpCondition(o *planner, noSize bool) Condition {
 	const kind = vocabulary.ConditionScalingUp
-	blocked := phrase.TextIf(len(o.MissingKinds) > 0, " blocked because %s", missingKindsText(o))
+	blocked := phrase.TextIf(len(o.MissingObjectKinds) > 0, " blocked because %s", missingObjectKindsText(o))
 	there := fmt.Sprintf("Scaling up from %d to %d replicas", len(o.Members), o.Replicas) +
 		phrase.TextIf(blocked != "", " is%s", blocked)
 	return cmp.Or(

@@ -33,7 +33,7 @@ func TestStopReasonsPreventCreations(t *testing.T) {
 		)
 	})
 	t.Run("it comes after the missing templates", func(t *testing.T) {
-		o := withChange(newSet(1), func(o *scale.Facts) { stop(o); o.MissingKinds = []string{"DockerMachineTemplate"} })
+		o := withChange(newSet(1), func(o *scale.Facts) { stop(o); o.MissingObjectKinds = []string{"DockerMachineTemplate"} })
 		assert.Equal(
 			t,
 			"1 wanted, 0 there; none is created: DockerMachineTemplate does not exist; "+why,
@@ -58,7 +58,7 @@ func TestStopReasonsPreventCreations(t *testing.T) {
 
 func TestAPausedClusterPausesTheSet(t *testing.T) {
 	const why = "Cluster spec.paused is set to true"
-	pause := func(o *scale.Facts) { o.Pauses = []string{"Cluster spec.paused is set to true"} }
+	pause := func(o *scale.Facts) { o.PauseSentences = []string{"Cluster spec.paused is set to true"} }
 	o := withChange(newSet(3, runningMembers(1)...), pause)
 	assert.True(t, isIdleDecision(scale.Decide(o)))
 	assert.Equal(t, why, scale.Decide(o).Hold)
@@ -74,7 +74,10 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 		),
 		"a deletion waits as well",
 	)
-	both := withChange(o, func(o *scale.Facts) { o.Pauses = append(o.Pauses, phrase.PausedSentence("MachineSet")) })
+	both := withChange(
+		o,
+		func(o *scale.Facts) { o.PauseSentences = append(o.PauseSentences, phrase.PausedSentence("MachineSet")) },
+	)
 	assert.Equal(
 		t,
 		why+", MachineSet has the cluster.x-k8s.io/paused annotation",
@@ -84,26 +87,26 @@ func TestAPausedClusterPausesTheSet(t *testing.T) {
 	assert.Equal(t, scale.ConditionFalse, reportedCondition(t, newSet(1), "Paused").Status)
 }
 
-const randomPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
+const randomSuffixPattern = "[bcdfghjklmnpqrstvwxz2456789]{5}"
 
-// setWithNaming returns a set with a template for machine names. "*" separates the parts of the template.
-func setWithNaming(template string, n int) scale.Facts {
+// setWithNamingTemplate returns a set with a template for machine names. "*" separates the parts of the template.
+func setWithNamingTemplate(template string, n int) scale.Facts {
 	o := newSet(n)
 	o.NameParts = strings.Split(template, "*")
 	return o
 }
 
-func TestNamesFollowTheTemplate(t *testing.T) {
+func TestMachineNamesFollowTheNamingTemplate(t *testing.T) {
 	for _, row := range []struct{ name, template, want string }{
-		{"at the end", "c-pool-*", "^c-pool-" + randomPattern + "$"},
-		{"in the middle", "c-*-pool", "^c-" + randomPattern + "-pool$"},
-		{"at the start", "*-pool", "^" + randomPattern + "-pool$"},
-		{"nothing else", "*", "^" + randomPattern + "$"},
-		{"one part: at the end", "c-pool-", "^c-pool-" + randomPattern + "$"},
-		{"no part", "", "^" + randomPattern + "$"},
+		{"at the end", "c-pool-*", "^c-pool-" + randomSuffixPattern + "$"},
+		{"in the middle", "c-*-pool", "^c-" + randomSuffixPattern + "-pool$"},
+		{"at the start", "*-pool", "^" + randomSuffixPattern + "-pool$"},
+		{"nothing else", "*", "^" + randomSuffixPattern + "$"},
+		{"one part: at the end", "c-pool-", "^c-pool-" + randomSuffixPattern + "$"},
+		{"no part", "", "^" + randomSuffixPattern + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			created := scale.Decide(setWithNaming(row.template, 30)).Create
+			created := scale.Decide(setWithNamingTemplate(row.template, 30)).Create
 			require.Len(t, created, 30)
 			seen := map[string]bool{}
 			for _, name := range created {
@@ -114,14 +117,14 @@ func TestNamesFollowTheTemplate(t *testing.T) {
 		})
 	}
 	t.Run("the random characters of all places are the same", func(t *testing.T) {
-		name := scale.Decide(setWithNaming("*-x-*", 1)).Create[0]
+		name := scale.Decide(setWithNamingTemplate("*-x-*", 1)).Create[0]
 		first, second, found := strings.Cut(name, "-x-")
 		require.True(t, found)
-		assert.Regexp(t, "^"+randomPattern+"$", first)
+		assert.Regexp(t, "^"+randomSuffixPattern+"$", first)
 		assert.Equal(t, first, second)
 	})
 	t.Run("a name that is taken is not used again", func(t *testing.T) {
-		o := setWithNaming("c-*-x", 2)
+		o := setWithNamingTemplate("c-*-x", 2)
 		taken := scale.Decide(o).Create
 		o.Members = []scale.Member{newMember(taken[0], 0)}
 		o.Orphans = []scale.Orphan{{Name: taken[1]}}
@@ -136,13 +139,13 @@ func TestLongNamesEndWithRandomCharacters(t *testing.T) {
 	for _, row := range []struct {
 		name, template, want string
 	}{
-		{"as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + randomPattern + x(29) + "$"},
-		{"one character more", x(29) + "*" + x(30), "^" + x(29) + randomPattern + x(24) + randomPattern + "$"},
-		{"the place of the random characters is cut off", x(70) + "*", "^" + x(58) + randomPattern + "$"},
-		{"a long end", "*" + x(70), "^" + randomPattern + x(53) + randomPattern + "$"},
+		{"as long as a name may be", x(29) + "*" + x(29), "^" + x(29) + randomSuffixPattern + x(29) + "$"},
+		{"one character more", x(29) + "*" + x(30), "^" + x(29) + randomSuffixPattern + x(24) + randomSuffixPattern + "$"},
+		{"the place of the random characters is cut off", x(70) + "*", "^" + x(58) + randomSuffixPattern + "$"},
+		{"a long end", "*" + x(70), "^" + randomSuffixPattern + x(53) + randomSuffixPattern + "$"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			created := scale.Decide(setWithNaming(row.template, 2)).Create
+			created := scale.Decide(setWithNamingTemplate(row.template, 2)).Create
 			for _, name := range created {
 				assert.Regexp(t, row.want, name)
 				assert.Len(t, name, 63)
@@ -175,22 +178,22 @@ func TestReasonsWhyMarkedMachinesStay(t *testing.T) {
 			false,
 		},
 		{
-			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.MissingKinds = []string{"DockerMachineTemplate"} }),
+			"a template is missing", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.MissingObjectKinds = []string{"DockerMachineTemplate"} }),
 			map[string]string{"m-1": "DockerMachineTemplate does not exist"},
 			false,
 		},
 		{
-			"a set of an old revision", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.Remediation.Outdated = true }),
+			"a set of an old revision", withChange(newSet(1, markedMembers(1)...), func(o *scale.Facts) { o.Remediation.SetIsOutdated = true }),
 			map[string]string{"m-1": "Machine won't be remediated because it is pending removal due to rollout"},
 			true,
 		},
-		{"an old revision without a marked machine", withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Remediation.Outdated = true }), nil, true},
+		{"an old revision without a marked machine", withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Remediation.SetIsOutdated = true }), nil, true},
 		{"one at a time, the newest first", withChange(newSet(3, markedMembers(3)...), limit(1)), map[string]string{"m-1": tooMany, "m-2": tooMany}, false},
 		{"one that is being deleted takes the place", withChange(newSet(1, append(markedMembers(1), newMember("x", day, asUnhealthyMachine, asMarkedMachine, asDeletingMachine))...), limit(1)), map[string]string{"m-1": tooMany}, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			plan := scale.PlanSet(row.o)
-			members, outdated := plan.Postponed, plan.Outdated
+			members, outdated := plan.PostponedMembers, plan.SetIsOutdated
 			assert.Equal(t, row.outdated, outdated)
 			got := map[string]string{}
 			for _, m := range members {

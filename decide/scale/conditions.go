@@ -45,15 +45,15 @@ func (m Member) readiness() (ConditionStatus, string) {
 	}
 }
 
-// upToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
+// machinesUpToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
 // and whose status is not reported yet does not count.
-func upToDateCondition(o *planner) Condition {
+func machinesUpToDateCondition(o *planner) Condition {
 	t := messagesByStatus{}
 	for _, m := range o.Members {
 		switch {
 		case m.UpToDate != "":
 			t.addMessage(m.Name, m.UpToDate, m.OutdatedReason)
-		case !o.Now.Before(m.Created.Add(youngMachineAge)):
+		case !o.Now.Before(m.CreatedAt.Add(youngMachineAge)):
 			t.addMessage(m.Name, ConditionUnknown, "Condition UpToDate not yet reported")
 		}
 	}
@@ -206,19 +206,19 @@ func (o *planner) wantedReplicas() int {
 	return o.Replicas
 }
 
-// createdCondition is False while machines are missing and cannot be created.
-func createdCondition(o *planner) Condition {
+// machinesCreatedCondition is False while machines are missing and cannot be created.
+func machinesCreatedCondition(o *planner) Condition {
 	const kind = vocabulary.ConditionMachinesCreated
 	lacks, blocked, failed := o.wantedReplicas() > len(
 		o.liveMembers,
 	), strings.Join(
 		creationBlockers(o),
 		"; ",
-	), o.LastFailure
+	), o.LastWriteFailure
 	return cmp.Or(
 		list.ValueIf(
-			lacks && len(o.MissingKinds) > 0,
-			Condition{kind, ConditionFalse, vocabulary.ReasonTemplateNotFound, missingKindsText(o)},
+			lacks && len(o.MissingObjectKinds) > 0,
+			Condition{kind, ConditionFalse, vocabulary.ReasonTemplateNotFound, missingObjectKindsText(o)},
 		),
 		list.ValueIf(
 			lacks && len(preflight.Decide(o.Preflight)) > 0,
@@ -245,7 +245,7 @@ func scalingUpCondition(o *planner) Condition {
 	joining := list.CountWhere(active, func(m Member) bool { return !m.Joined && !m.isFailed() })
 	message := fmt.Sprintf("Scaling up from %d to %d replicas", len(active), o.Replicas)
 	if why := phrase.NonEmptyTexts(
-		slices.Concat(creationBlockers(o), o.Pauses, []string{o.InvalidReason})...); len(
+		slices.Concat(creationBlockers(o), o.PauseSentences, []string{o.InvalidReason})...); len(
 		why,
 	) > 0 {
 		message += " is blocked because:\n* " + strings.Join(why, "\n* ")
@@ -259,12 +259,12 @@ func scalingUpCondition(o *planner) Condition {
 		list.ValueIf(len(active) < o.wantedReplicas(), Condition{kind, ConditionTrue, kind, message}),
 		list.ValueIf(len(active) == o.wantedReplicas() && joining > 0, Condition{kind, ConditionTrue, kind, waits}),
 		list.ValueIf(
-			!o.Deleting && len(o.MissingKinds) > 0,
+			!o.Deleting && len(o.MissingObjectKinds) > 0,
 			Condition{
 				kind,
 				ConditionFalse,
 				vocabulary.ReasonNotScalingUp,
-				"Scaling up would be blocked because " + missingKindsText(o),
+				"Scaling up would be blocked because " + missingObjectKindsText(o),
 			},
 		),
 		Condition{kind, ConditionFalse, vocabulary.ReasonNotScalingUp, ""},
@@ -309,7 +309,7 @@ func deletingCondition(o *planner) Condition {
 
 // pausedCondition reports whether the set is paused, and by whom.
 func pausedCondition(o *planner) Condition {
-	if why := o.Pauses; len(why) > 0 {
+	if why := o.PauseSentences; len(why) > 0 {
 		return Condition{vocabulary.ConditionPaused, ConditionTrue, vocabulary.ConditionPaused, strings.Join(why, ", ")}
 	}
 	return Condition{vocabulary.ConditionPaused, ConditionFalse, vocabulary.ReasonNotPaused, ""}

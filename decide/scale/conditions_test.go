@@ -33,7 +33,7 @@ func checkCondition(t *testing.T, kind string, rows []conditionRow) {
 }
 
 func TestScalingUpCondition(t *testing.T) {
-	noClass := func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }
+	noClass := func(o *scale.Facts) { o.MissingObjectKinds = []string{"MachineClass"} }
 	checkCondition(t, "ScalingUp", []conditionRow{
 		{"nothing to do", newSet(0), untypedCondition{scale.ConditionFalse, "NotScalingUp", ""}},
 		{
@@ -58,7 +58,7 @@ func TestScalingUpCondition(t *testing.T) {
 		{
 			"blocked by everything",
 			withChange(newSet(3), func(o *scale.Facts) {
-				o.MissingKinds = []string{"MachineClass", "Secret"}
+				o.MissingObjectKinds = []string{"MachineClass", "Secret"}
 				o.Preflight = upgradingControlPlane()
 				o.MCM.Freeze.HasLabel, o.StopReasons, o.InvalidReason = true, []string{noScaleUpReason}, "the selector is empty"
 				pauseSet(o)
@@ -73,7 +73,7 @@ func TestScalingUpCondition(t *testing.T) {
 			"a set that goes does not tell",
 			withChange(
 				newSet(3, runningMembers(3)...),
-				func(o *scale.Facts) { o.Deleting, o.MissingKinds = true, []string{"MachineClass"} },
+				func(o *scale.Facts) { o.Deleting, o.MissingObjectKinds = true, []string{"MachineClass"} },
 			),
 			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
@@ -84,7 +84,9 @@ func TestScalingUpCondition(t *testing.T) {
 		},
 		{
 			"machines that were never ready",
-			newSet(3, append(runningMembers(1), newMember("x", 0, asFreshMachine), newMember("y", 0, asCrashingMachine))...),
+			newSet(
+				3,
+				append(runningMembers(1), newMember("x", 0, asFreshMachine), newMember("y", 0, asMachineWithFailingCreation))...),
 			untypedCondition{
 				scale.ConditionTrue,
 				"ScalingUp",
@@ -98,7 +100,7 @@ func TestScalingUpCondition(t *testing.T) {
 		},
 		{
 			"nor is one that failed",
-			newSet(1, runningMembers(1, asNeverJoinedMachine, withoutReplacement)...),
+			newSet(1, runningMembers(1, asNeverJoinedMachine, asUnreplaceableMachine)...),
 			untypedCondition{scale.ConditionFalse, "NotScalingUp", ""},
 		},
 		{
@@ -388,7 +390,7 @@ func TestRemediatingCondition(t *testing.T) {
 		},
 		{
 			"failed, and its deployment has not agreed",
-			newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...),
+			newSet(1, runningMembers(1, asFailedMachine, asUnreplaceableMachine)...),
 			untypedCondition{
 				scale.ConditionFalse,
 				"NotRemediating",
@@ -443,7 +445,7 @@ func TestPausedCondition(t *testing.T) {
 		{
 			"by both",
 			withChange(newSet(1), func(o *scale.Facts) {
-				o.Pauses = []string{phrase.PausedSentence("MachineDeployment"), phrase.PausedSentence("MachineSet")}
+				o.PauseSentences = []string{phrase.PausedSentence("MachineDeployment"), phrase.PausedSentence("MachineSet")}
 			}),
 			untypedCondition{
 				scale.ConditionTrue,
@@ -460,7 +462,7 @@ func TestMachinesCreatedCondition(t *testing.T) {
 		{"under way", newSet(3), untypedCondition{scale.ConditionTrue, "MachinesCreated", ""}},
 		{
 			"the class is missing",
-			withChange(newSet(1), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }),
+			withChange(newSet(1), func(o *scale.Facts) { o.MissingObjectKinds = []string{"MachineClass"} }),
 			untypedCondition{scale.ConditionFalse, "TemplateNotFound", "MachineClass does not exist"},
 		},
 		{
@@ -480,7 +482,7 @@ func TestMachinesCreatedCondition(t *testing.T) {
 			"as MCM, more than MCM would freeze",
 			withChange(
 				newSet(1, runningMembers(0)...),
-				func(o *scale.Facts) { o.MCM.Freeze = scale.FreezeState{HasLabel: true, EndMachineCount: 1} },
+				func(o *scale.Facts) { o.MCM.Freeze = scale.FreezeState{HasLabel: true, EndsAtMachineCount: 1} },
 			),
 			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},
@@ -496,19 +498,22 @@ func TestMachinesCreatedCondition(t *testing.T) {
 		},
 		{
 			"creation failed",
-			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure.Message = "quota" }),
+			withChange(newSet(1), func(o *scale.Facts) { o.LastWriteFailure.Message = "quota" }),
 			untypedCondition{scale.ConditionFalse, "MachineCreationFailed", "quota"},
 		},
 		{
 			"deletion failed",
-			withChange(newSet(1), func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: true, Message: "quota"} }),
+			withChange(
+				newSet(1),
+				func(o *scale.Facts) { o.LastWriteFailure = scale.WriteFailure{Deleting: true, Message: "quota"} },
+			),
 			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},
 		{
 			"what blocks is of no interest when none is missing",
 			withChange(
 				newSet(0),
-				func(o *scale.Facts) { o.MissingKinds, o.MCM.Freeze.HasLabel = []string{"MachineClass"}, true },
+				func(o *scale.Facts) { o.MissingObjectKinds, o.MCM.Freeze.HasLabel = []string{"MachineClass"}, true },
 			),
 			untypedCondition{scale.ConditionTrue, "MachinesCreated", ""},
 		},

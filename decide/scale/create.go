@@ -47,24 +47,24 @@ func createMachines(o *planner, active []Member) Decision {
 func creationBlockers(o *planner) []string {
 	// If another program removes the labels of new machines, the set would release each machine and create another
 	// machine forever. Source of the limit: MCM treats a set with 2 * replicas + 2 machines or more as overshot.
-	runaway := o.ReleasedCount > 0 && len(o.liveMembers)+o.ReleasedCount >= 2*o.Replicas+2
+	runaway := o.ReleasedMachineCount > 0 && len(o.liveMembers)+o.ReleasedMachineCount >= 2*o.Replicas+2
 	return append(
 		list.Map(preflight.Decide(o.Preflight), func(f preflight.CheckFailure) string { return f.Why }),
 		phrase.NonEmptyTexts(
-			missingKindsText(o),
+			missingObjectKindsText(o),
 			phrase.TextIf(o.isFrozen(), "MachineSet is frozen"),
 			strings.Join(o.StopReasons, "; "),
-			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.ReleasedCount),
+			phrase.TextIf(runaway, "%d Machines that the MachineSet released have no owner", o.ReleasedMachineCount),
 		)...)
 }
 
-// missingKindsText names the kinds of the template's objects that do not exist; empty: all objects exist.
-func missingKindsText(o *planner) string {
+// missingObjectKindsText names the kinds of the template's objects that do not exist; empty: all objects exist.
+func missingObjectKindsText(o *planner) string {
 	return phrase.TextIf(
-		len(o.MissingKinds) > 0,
+		len(o.MissingObjectKinds) > 0,
 		"%s %s",
-		strings.Join(o.MissingKinds, " and "),
-		phrase.SingularOrPlural(len(o.MissingKinds), "does not exist", "do not exist"),
+		strings.Join(o.MissingObjectKinds, " and "),
+		phrase.SingularOrPlural(len(o.MissingObjectKinds), "does not exist", "do not exist"),
 	)
 }
 
@@ -154,16 +154,16 @@ func nextRecheckTime(o *planner) time.Time {
 	}
 	for _, m := range o.Members {
 		if m.UpToDate == "" {
-			at(m.Created.Add(youngMachineAge))
+			at(m.CreatedAt.Add(youngMachineAge))
 		}
 		switch {
 		case m.Deleting:
 			at(m.DeletingSince.Add(staleDeletionAge))
 		case m.Ready == ConditionTrue:
-			at(m.ReadySince.Add(o.MinReady))
+			at(m.ReadySince.Add(o.MinReadyDuration))
 		}
 		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) && !mayBeDeletedNow(o, m) {
-			at(nextDeletionTime(o))
+			at(nextGenerationDeletionTime(o))
 		}
 	}
 	return next

@@ -23,21 +23,21 @@ func TestMissingMachinesAreCreated(t *testing.T) {
 		{name: "as many as wanted", o: newSet(3, runningMembers(3)...)},
 		{name: "none wanted and none there", o: newSet(0)},
 		{name: "one that is fresh counts", o: newSet(1, runningMembers(1, asFreshMachine)...)},
-		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, withoutReplacement)...)},
+		{name: "one that failed and may not be replaced yet counts", o: newSet(1, runningMembers(1, asFailedMachine, asUnreplaceableMachine)...)},
 		{name: "one that is being deleted does not", o: newSet(2, append(runningMembers(1), newMember("z", 0, asDeletingMachine))...), create: 1},
 		{name: "at most one batch at a time", o: newSet(1000), create: scale.MaxCreations},
 		{name: "members without any labels", o: newSet(2, runningMembers(1, func(m *scale.Member) { m.MCM.Labelled = false })...), create: 1},
 		{name: "a set that is being deleted creates nothing", o: withChange(newSet(3), func(o *scale.Facts) { o.Deleting = true })},
 		{name: "an invalid set changes nothing", o: withChange(newSet(3, runningMembers(1, asFailedMachine)...), func(o *scale.Facts) { o.InvalidReason = "the selector does not match the template" }), hold: "the selector does not match the template"},
 		{name: "what makes no sense in other fields is tolerated", o: withChange(newSet(1), func(o *scale.Facts) {
-			o.DeleteOrder, o.MCM.MaxAutoPreserved, o.ReportedStatus.Peak, o.MinReady = "Unheard", -3, -1, -5
+			o.DeletionOrder, o.MCM.MaxAutoPreserved, o.ReportedStatus.PeakReplicas, o.MinReadyDuration = "Unheard", -3, -1, -5
 		}), create: 1},
 		{name: "a size below zero wants none", o: newSet(-2)},
 		{name: "paused", o: withChange(newSet(3), pauseSet), hold: "MachineSet has the cluster.x-k8s.io/paused annotation"},
-		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Facts) { o.Pauses = []string{phrase.PausedSentence("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
+		{name: "paused by its owner", o: withChange(newSet(3), func(o *scale.Facts) { o.PauseSentences = []string{phrase.PausedSentence("MachineDeployment")} }), hold: "MachineDeployment has the cluster.x-k8s.io/paused annotation"},
 		{name: "frozen", o: withChange(newSet(3, runningMembers(1)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), hold: "3 wanted, 1 there; none is created: MachineSet is frozen"},
 		{name: "not to scale up", o: withChange(newSet(1), stopScaleUp), hold: "1 wanted, 0 there; none is created: MachineSet has the label scale-up-disabled"},
-		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
+		{name: "what the template names is missing", o: withChange(newSet(1), func(o *scale.Facts) { o.MissingObjectKinds = []string{"MachineClass"} }), hold: "1 wanted, 0 there; none is created: MachineClass does not exist"},
 		{name: "a preflight check fails", o: withChange(newSet(1), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), hold: `1 wanted, 0 there; none is created: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`},
 		{name: "and is of no interest when none is missing", o: withChange(newSet(1, runningMembers(1)...), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() })},
 	} {
@@ -59,7 +59,7 @@ func withChange(o scale.Facts, change func(*scale.Facts)) scale.Facts {
 	return o
 }
 
-func TestCreationsStartSlowly(t *testing.T) {
+func TestBatchSizesGrow(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		n    int
@@ -117,7 +117,7 @@ func TestNamesOfNewMachines(t *testing.T) {
 
 // Template changes that need no new machine are copied to the machines last, so that a failed write of a machine does
 // not delay other changes.
-func TestTemplateChangesAreCopiedToLiveMachines(t *testing.T) {
+func TestTemplateChangesAreCopiedToMachines(t *testing.T) {
 	stale := withDrift("node template")
 	for _, row := range []struct {
 		name string

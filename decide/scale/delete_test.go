@@ -29,7 +29,7 @@ func TestSurplusAndFailedMachinesAreDeleted(t *testing.T) {
 		want []string
 	}{
 		{"one too many, and one failed", newSet(2, a, of(b, asFailedMachine), c), []string{"b"}},
-		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, asFailedMachine, withoutReplacement), c), []string{"b"}},
+		{"one too many, and one failed that nobody may replace yet", newSet(2, a, of(b, asFailedMachine, asUnreplaceableMachine), c), []string{"b"}},
 		{"failed ones go first, the surplus is counted afterwards", newSet(1, of(a, asFailedMachine), of(b, asFailedMachine), c), []string{"b", "a"}},
 		{"failed ones go although the number is right", newSet(2, a, of(b, asFailedMachine)), []string{"b"}},
 		{"and although it is too small", newSet(9, a, of(b, asFailedMachine)), []string{"b"}},
@@ -47,9 +47,9 @@ func TestSurplusAndFailedMachinesAreDeleted(t *testing.T) {
 		{"marked, then scaled out: it goes, another is made afterwards", scaled(5, of(a, withChoiceTime(before)), b), []string{"a"}},
 		{"marked, and gone already", scaled(1, of(a, withChoiceTime(before), asDeletingMachine), b), nil},
 		{"marked, and preserved since", scaled(2, of(a, withChoiceTime(before), asPreservedMachine), b), nil},
-		{"one that was updated in place is not too much", newSet(2, a, b, of(c, asUpdatedMachine)), nil},
-		{"nor does it hide a surplus", newSet(1, a, b, of(c, asUpdatedMachine)), []string{"b"}},
-		{"nor does the autoscaler take it", scaled(2, a, of(b, asUpdatedMachine, withChoiceTime(before))), nil},
+		{"one that was updated in place is not too much", newSet(2, a, b, of(c, asMovedMachine)), nil},
+		{"nor does it hide a surplus", newSet(1, a, b, of(c, asMovedMachine)), []string{"b"}},
+		{"nor does the autoscaler take it", scaled(2, a, of(b, asMovedMachine, withChoiceTime(before))), nil},
 		{"a preserved one only when there is no other", newSet(1, a, of(b, asPreservedMachine)), []string{"a"}},
 		{"also when the others are dearer by priority", newSet(1, of(a, withPriority(9)), of(b, asPreservedMachine, withPriority(1))), []string{"a"}},
 		{"and then it goes", newSet(0, of(b, asPreservedMachine)), []string{"b"}},
@@ -69,10 +69,10 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 		5,
 		append(
 			runningMembers(2, asPreservedMachine),
-			newMember("u", 0, asUpdatedMachine),
+			newMember("u", 0, asMovedMachine),
 			newMember("z", 0, asDeletingMachine),
 		)...)
-	o.Deleting, o.MCM.Freeze.HasLabel, o.Remediation.Outdated = true, true, true
+	o.Deleting, o.MCM.Freeze.HasLabel, o.Remediation.SetIsOutdated = true, true, true
 	d := scale.Decide(o)
 	assert.ElementsMatch(t, []string{"m-1", "m-2", "u"}, targetNames(d.Delete))
 	assert.Equal(t, "delete all 3 machines: the set is being deleted", d.Why)
@@ -101,7 +101,7 @@ func TestADeletedSetDeletesItsMachines(t *testing.T) {
 		assert.False(t, scale.Decide(o).Done)
 	})
 	t.Run("an invalid set can be deleted", func(t *testing.T) {
-		o.Pauses, o.InvalidReason, o.Members = nil, "the selector is empty", runningMembers(1, asUnmatchedMachine)
+		o.PauseSentences, o.InvalidReason, o.Members = nil, "the selector is empty", runningMembers(1, asUnmatchedMachine)
 		assert.Equal(t, []string{"m-1"}, targetNames(scale.Decide(o).Delete))
 	})
 }
@@ -159,7 +159,7 @@ func TestDeletionReasons(t *testing.T) {
 	}
 	assert.Equal(t, "surplus: marked to be deleted first", why(asMachineToDeleteFirst))
 	assert.Equal(t, "surplus: the autoscaler chose it", why(withChoiceTime(epochPlus(0))))
-	assert.Equal(t, "surplus: failed", why(asFailedMachine, withoutReplacement))
+	assert.Equal(t, "surplus: failed", why(asFailedMachine, asUnreplaceableMachine))
 	assert.Equal(t, "failed", why(asFailedMachine))
 	assert.Equal(t, "surplus (priority 3, phase new)", why(asFreshMachine))
 	assert.Equal(t, "surplus (priority 1, phase Running)", why(withPriority(1)))

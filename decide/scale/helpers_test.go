@@ -23,13 +23,13 @@ func newMember(name string, age time.Duration, changes ...memberChange) scale.Me
 		Name:                name,
 		UID:                 "uid-" + name,
 		Version:             "7",
-		Created:             epochPlus(-age),
-		Matches:             true,
+		CreatedAt:           epochPlus(-age),
+		MatchesSelector:     true,
 		MCM:                 scale.MCMMember{Labelled: true},
 		TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
 		Phase:               "Running",
 		Joined:              true,
-		Node:                scale.NodeHealthy,
+		NodeState:           scale.NodeHealthy,
 		Readiness:           scale.Readiness{Ready: scale.ConditionTrue, ReadySince: epochPlus(-age)},
 		Priority:            3,
 	}
@@ -50,7 +50,7 @@ func runningMembers(n int, changes ...memberChange) []scale.Member {
 
 // asFreshMachine makes the machine look as if it was just created.
 func asFreshMachine(m *scale.Member) {
-	m.Phase, m.Joined, m.Node, m.Ready, m.ReadySince = "", false, scale.NoNode, "", time.Time{}
+	m.Phase, m.Joined, m.NodeState, m.Ready, m.ReadySince = "", false, scale.NoNode, "", time.Time{}
 }
 
 func asPendingMachine(m *scale.Member) {
@@ -58,28 +58,28 @@ func asPendingMachine(m *scale.Member) {
 	m.Phase, m.Ready = "Pending", scale.ConditionFalse
 }
 
-func asCrashingMachine(m *scale.Member) {
+func asMachineWithFailingCreation(m *scale.Member) {
 	asFreshMachine(m)
-	m.Phase, m.MCM.Crashing, m.Ready = "CrashLoopBackOff", true, scale.ConditionFalse
+	m.Phase, m.MCM.CreationFailing, m.Ready = "CrashLoopBackOff", true, scale.ConditionFalse
 }
 
 // asFailedMachine makes the machine one that joined, later failed, and may be replaced now.
 func asFailedMachine(m *scale.Member) {
-	m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.Ready, m.Node = "Failed", true, true, scale.ConditionFalse, scale.NodeUnhealthy
+	m.Phase, m.MCM.Failed, m.MCM.Replaceable, m.Ready, m.NodeState = "Failed", true, true, scale.ConditionFalse, scale.NodeUnhealthy
 }
 
 // asNeverJoinedMachine makes the machine one that failed before it joined.
 func asNeverJoinedMachine(m *scale.Member) {
 	asFailedMachine(m)
-	m.Joined, m.Node = false, scale.NoNode
+	m.Joined, m.NodeState = false, scale.NoNode
 }
 
 const noScaleUpReason = "MachineSet has the label scale-up-disabled"
 
-func pauseSet(o *scale.Facts)    { o.Pauses = []string{phrase.PausedSentence("MachineSet")} }
+func pauseSet(o *scale.Facts)    { o.PauseSentences = []string{phrase.PausedSentence("MachineSet")} }
 func stopScaleUp(o *scale.Facts) { o.StopReasons = []string{noScaleUpReason} }
 
-func withoutReplacement(m *scale.Member) { m.MCM.Replaceable = false }
+func asUnreplaceableMachine(m *scale.Member) { m.MCM.Replaceable = false }
 
 func asDeletingMachine(m *scale.Member) {
 	m.Deleting, m.DeletingSince, m.Phase = true, epochPlus(-time.Minute), "Terminating"
@@ -99,19 +99,19 @@ func asAutoPreservedMachine(m *scale.Member)    { asPreservedMachine(m); m.MCM.A
 func withForbiddenPreservation(m *scale.Member) { m.MCM.PreservationForbidden = true }
 func asMachineToDeleteFirst(m *scale.Member)    { m.DeleteFirst = true }
 func asUpdatingMachine(m *scale.Member)         { m.Updating, m.Phase = true, "InPlaceUpdating" }
-func asUpdatedMachine(m *scale.Member)          { m.MovedForUpdate = true }
-func withoutNode(m *scale.Member)               { m.Node = scale.NoNode }
+func asMovedMachine(m *scale.Member)            { m.MovedForUpdate = true }
+func withoutNode(m *scale.Member)               { m.NodeState = scale.NoNode }
 func withUnhealthyNode(m *scale.Member) {
-	m.Node, m.Ready, m.Phase = scale.NodeUnhealthy, scale.ConditionFalse, "Unknown"
+	m.NodeState, m.Ready, m.Phase = scale.NodeUnhealthy, scale.ConditionFalse, "Unknown"
 }
-func withUnknownNode(m *scale.Member)         { m.Node = scale.NodeUnknown }
+func withUnknownNode(m *scale.Member)         { m.NodeState = scale.NodeUnknown }
 func asUnhealthyMachine(m *scale.Member)      { m.Healthy = scale.ConditionFalse }
 func asHealthyMachine(m *scale.Member)        { m.Healthy = scale.ConditionTrue }
 func withUnknownHealth(m *scale.Member)       { m.Healthy = scale.ConditionUnknown }
 func asMarkedMachine(m *scale.Member)         { m.Marked = true }
 func asMachineToReplaceFirst(m *scale.Member) { m.Urgent = true }
-func withoutCreationTime(m *scale.Member)     { m.Created = time.Time{} }
-func asUnmatchedMachine(m *scale.Member)      { m.Matches, m.MCM.Labelled = false, false }
+func withoutCreationTime(m *scale.Member)     { m.CreatedAt = time.Time{} }
+func asUnmatchedMachine(m *scale.Member)      { m.MatchesSelector, m.MCM.Labelled = false, false }
 func withDrift(what string) memberChange      { return func(m *scale.Member) { m.Drift = what } }
 func withPriority(p int) memberChange         { return func(m *scale.Member) { m.Priority = p } }
 
@@ -120,7 +120,7 @@ func withChoiceTime(t time.Time) memberChange {
 }
 
 func newOrphan(name string) scale.Orphan {
-	return scale.Orphan{Name: name, UID: "uid-" + name, Version: "7", Matches: true}
+	return scale.Orphan{Name: name, UID: "uid-" + name, Version: "7", MatchesSelector: true}
 }
 
 // newSet returns a set with the given size and members.
@@ -159,7 +159,7 @@ func (d *randomSource) randomIntBelow(n int) int {
 	return int((z ^ (z >> 31)) % uint64(n))
 }
 
-func (d *randomSource) hasChanceOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
+func (d *randomSource) randomBoolOneIn(n int) bool { return d.randomIntBelow(n) == 0 }
 
 func pickRandomItem[T any](d *randomSource, items ...T) T { return items[d.randomIntBelow(len(items))] }
 

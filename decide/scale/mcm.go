@@ -15,7 +15,7 @@ type MCMMember struct {
 	Labelled            bool // the machine has all labels of the template
 	Failed              bool // the machine is in phase Failed
 	LastOperationFailed bool // the machine's last operation failed
-	Crashing            bool // the creation of the machine's instance keeps failing
+	CreationFailing     bool // the creation of the machine's instance keeps failing
 	ServesWithoutNode   bool // the machine counts as available without a node, because there is no target cluster
 	// CreationProblem is the reason why the provider creates no instance; zero: no problem.
 	CreationProblem Problem
@@ -39,16 +39,16 @@ type MCMSet struct {
 
 // FreezeState describes the label freeze of a set. The freeze stops the creation of machines.
 type FreezeState struct {
-	HasLabel          bool // the set has the label freeze
-	OwnerIsFrozen     bool // the deployment has the label, and the deployment's freeze has not ended
-	UnfreezeRequested bool // the set has the annotation unfreeze
-	EndMachineCount   int  // the freeze ends when the number of machines is at most EndsAt; zero: only the annotation ends it
+	HasLabel           bool // the set has the label freeze
+	OwnerIsFrozen      bool // the deployment has the label, and the deployment's freeze has not ended
+	UnfreezeRequested  bool // the set has the annotation unfreeze
+	EndsAtMachineCount int  // the freeze ends when the number of machines is at most EndsAt; zero: only the annotation ends it
 }
 
 // hasFreezeEnded reports whether the set's freeze has ended, so that the set's label or annotation must be removed.
 func (o *planner) hasFreezeEnded() bool {
 	return o.MCM.Freeze.UnfreezeRequested ||
-		o.MCM.Freeze.HasLabel && o.MCM.Freeze.EndMachineCount > 0 && len(o.Members) <= o.MCM.Freeze.EndMachineCount
+		o.MCM.Freeze.HasLabel && o.MCM.Freeze.EndsAtMachineCount > 0 && len(o.Members) <= o.MCM.Freeze.EndsAtMachineCount
 }
 
 // isFrozen reports whether a freeze stops the creation of machines.
@@ -68,7 +68,7 @@ func preserveFailedMembers(o *planner, active []Member) Decision {
 	)
 	slices.SortFunc(
 		failed,
-		func(a, b *Member) int { return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name)) },
+		func(a, b *Member) int { return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name)) },
 	)
 	failed = firstBatch(failed[:max(min(left, len(failed)), 0)])
 	d := Decision{Keep: list.Map(failed, func(m *Member) MachineTarget { return m.asTarget("failed") })}
@@ -89,7 +89,7 @@ func removeFailedMembers(o *planner, active []Member) Decision {
 // next change.
 func removeChosenMembers(o *planner, active []Member) Decision {
 	return deleteMembers(o, active, rankedMembers(o, active, func(m Member) bool {
-		return m.Priority == vocabulary.PriorityChosen && !m.MCM.ChosenAt.IsZero() &&
+		return m.Priority == vocabulary.PriorityChosenByAutoscaler && !m.MCM.ChosenAt.IsZero() &&
 			!m.MCM.ChosenAt.After(o.MCM.AutoscaledAt) &&
 			!m.isProtected()
 	}), " that the autoscaler chose")
@@ -115,8 +115,8 @@ func (m Member) isProtected() bool { return m.MCM.Preserved || m.MovedForUpdate 
 // isFailed reports whether a member is in phase Failed.
 func (m Member) isFailed() bool { return m.MCM.Failed }
 
-// isCrashing reports whether the creation of a member's instance keeps failing.
-func (m Member) isCrashing() bool { return m.MCM.Crashing }
+// isCreationFailing reports whether the creation of a member's instance keeps failing.
+func (m Member) isCreationFailing() bool { return m.MCM.CreationFailing }
 
 // servesWithoutNode reports whether a member counts as available without a node.
 func (m Member) servesWithoutNode() bool { return m.MCM.ServesWithoutNode }
@@ -130,15 +130,15 @@ func (m Member) lastOperationFailed() bool {
 	return m.MCM.LastOperationFailed && (!m.MCM.Failed || !m.MCM.Preserved)
 }
 
-// compareChoiceTimes compares the times at which the autoscaler chose two members. The earliest choice comes first, and
+// compareByChoiceTime compares the times at which the autoscaler chose two members. The earliest choice comes first, and
 // members without a choice come last.
-func compareChoiceTimes(a, b *Member) int {
-	return list.CompareKnownFirst(a.MCM.ChosenAt, b.MCM.ChosenAt)
+func compareByChoiceTime(a, b *Member) int {
+	return list.CompareTimesZeroLast(a.MCM.ChosenAt, b.MCM.ChosenAt)
 }
 
-// comparePreservation sorts members that are not preserved first, then members that the set preserved, then other
+// compareByPreservation sorts members that are not preserved first, then members that the set preserved, then other
 // preserved members. Members that are preserved in the same way are sorted by the end of the preservation.
-func comparePreservation(a, b *Member) int {
+func compareByPreservation(a, b *Member) int {
 	if !a.MCM.Preserved || !b.MCM.Preserved {
 		return list.CompareFalseFirst(a.MCM.Preserved, b.MCM.Preserved)
 	}
@@ -148,17 +148,17 @@ func comparePreservation(a, b *Member) int {
 	)
 }
 
-// countMCMMembers adds the counts that only the status of MCM's kinds has.
-func (c *MachineCounts) countMCMMembers(members []Member) {
+// addMCMCounts adds the counts that only the status of MCM's kinds has.
+func (c *MachineCounts) addMCMCounts(members []Member) {
 	c.Labelled = list.CountWhere(members, func(m Member) bool { return m.MCM.Labelled })
 	c.PreservedFailed = list.CountWhere(members, func(m Member) bool { return m.MCM.Failed && m.MCM.Preserved })
 	c.AutoPreserved = list.CountWhere(members, func(m Member) bool { return m.MCM.AutoPreserved && !m.Deleting })
 }
 
-// noInstanceCondition returns the reason why machines get no instance. If Reason is empty, each machine gets its
-// instance. If there are several reasons, noInstanceCondition returns the last reason in alphabetical order, with the
+// creationProblemCondition returns the reason why machines get no instance. If Reason is empty, each machine gets its
+// instance. If there are several reasons, creationProblemCondition returns the last reason in alphabetical order, with the
 // message of the first machine by name.
-func noInstanceCondition(o *planner) (c Condition) {
+func creationProblemCondition(o *planner) (c Condition) {
 	for _, m := range o.Members {
 		if why := m.MCM.CreationProblem; !m.Deleting && why.Reason > c.Reason {
 			c.Reason = why.Reason

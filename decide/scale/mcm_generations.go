@@ -20,12 +20,12 @@ type GenerationRecord struct {
 // deleted after a back-off, so that a class whose machines never join causes fewer and fewer creations. All other
 // machines may be deleted at once.
 func mayBeDeletedNow(o *planner, m Member) bool {
-	return failedGenerationCount(o) == 0 || !isNewGeneration(o, m) || !o.Now.Before(nextDeletionTime(o))
+	return failedGenerationCount(o) == 0 || !belongsToNewGeneration(o, m) || !o.Now.Before(nextGenerationDeletionTime(o))
 }
 
-// isNewGeneration reports whether a machine belongs to a generation that is not recorded yet.
-func isNewGeneration(o *planner, m Member) bool {
-	return !m.Joined && (failedGenerationCount(o) == 0 || !m.Created.Before(o.MCM.Generations.Last.Add(-maxClockSkew)))
+// belongsToNewGeneration reports whether a machine belongs to a generation that is not recorded yet.
+func belongsToNewGeneration(o *planner, m Member) bool {
+	return !m.Joined && (failedGenerationCount(o) == 0 || !m.CreatedAt.Before(o.MCM.Generations.Last.Add(-maxClockSkew)))
 }
 
 // failedGenerationCount returns the number of consecutive failed generations. failedGenerationCount returns 0 if a
@@ -37,8 +37,8 @@ func failedGenerationCount(o *planner) int {
 	return o.MCM.Generations.Failed
 }
 
-// nextDeletionTime returns the earliest time at which the next generation may be deleted.
-func nextDeletionTime(o *planner) time.Time {
+// nextGenerationDeletionTime returns the earliest time at which the next generation may be deleted.
+func nextGenerationDeletionTime(o *planner) time.Time {
 	pause, most := o.Remediation.Backoff, o.Remediation.MaxBackoff
 	if most <= 0 {
 		most = 365 * 24 * time.Hour // prevents an overflow when pause is doubled
@@ -54,7 +54,8 @@ func nextDeletionTime(o *planner) time.Time {
 // generationsToRecord returns the record to write before the given machines are deleted, or nil if the record does not
 // change.
 func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
-	if o.Remediation.Backoff <= 0 || !slices.ContainsFunc(deleted, func(m Member) bool { return isNewGeneration(o, m) }) {
+	if o.Remediation.Backoff <= 0 ||
+		!slices.ContainsFunc(deleted, func(m Member) bool { return belongsToNewGeneration(o, m) }) {
 		return nil
 	}
 	return &GenerationRecord{Failed: failedGenerationCount(o) + 1, Last: o.Now.Truncate(time.Second)}
@@ -62,15 +63,23 @@ func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 
 // generationWaitReason returns the reason why the next generation waits.
 func generationWaitReason(o *planner) string {
-	until, n := phrase.ClockText(nextDeletionTime(o), o.Now), phrase.CountText(failedGenerationCount(o), "generation")
+	until, n := phrase.ClockText(
+		nextGenerationDeletionTime(o),
+		o.Now,
+	), phrase.CountText(
+		failedGenerationCount(o),
+		"generation",
+	)
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 
-// hasRecovered reports whether a machine has joined since the recorded generations failed, so that the record must be
+// mustClearGenerationRecord reports whether a machine has joined since the recorded generations failed, so that the record must be
 // cleared.
-func hasRecovered(o *planner) bool {
+func mustClearGenerationRecord(o *planner) bool {
 	return o.MCM.Generations.Failed != 0 && failedGenerationCount(o) <= 0
 }
 
-// isAfterFailure reports whether a machine was created after the last failed generation.
-func (o *planner) isAfterFailure(m Member) bool { return m.Created.After(o.MCM.Generations.Last) }
+// wasCreatedAfterFailure reports whether a machine was created after the last failed generation.
+func (o *planner) wasCreatedAfterFailure(m Member) bool {
+	return m.CreatedAt.After(o.MCM.Generations.Last)
+}

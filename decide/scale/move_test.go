@@ -11,7 +11,7 @@ import (
 
 // The test rows describe a Cluster API set that moves its surplus to another set.
 func TestASetMovesItsSurplus(t *testing.T) {
-	moving := func(o *scale.Facts) { o.ClusterAPI.MoveTo = "next" }
+	moving := func(o *scale.Facts) { o.ClusterAPI.MoveTarget = "next" }
 	sick := func(m *scale.Member) { asMarkedMachine(m); asUnhealthyMachine(m) }
 	hurt := func(members []scale.Member, name string, c memberChange) []scale.Member {
 		for i := range members {
@@ -38,12 +38,12 @@ func TestASetMovesItsSurplus(t *testing.T) {
 		"a marked machine is deleted":              {replicas: 1, members: hurt(runningMembers(3), "m-2", sick), purged: []string{"m-2"}},
 		"no more marked machines than the surplus": {replicas: 2, members: runningMembers(3, sick), purged: []string{"m-3"}},
 		"the other set takes none":                 {replicas: 1, members: runningMembers(3), refused: "it does not exist"},
-		"one that another set handed over stays":   {replicas: 1, members: hurt(runningMembers(2), "m-2", asUpdatedMachine)},
+		"one that another set handed over stays":   {replicas: 1, members: hurt(runningMembers(2), "m-2", asMovedMachine)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := withChange(newSet(test.replicas, test.members...), func(o *scale.Facts) {
 				moving(o)
-				o.ClusterAPI.NoMoveReason, o.Remediation.Outdated = test.refused, true
+				o.ClusterAPI.NoMoveReason, o.Remediation.SetIsOutdated = test.refused, true
 			})
 			d := scale.Decide(o)
 			assert.Equal(t, test.moved, targetNames(d.Move))
@@ -62,7 +62,7 @@ func TestASetMovesItsSurplus(t *testing.T) {
 // The test rows describe a Cluster API set that receives machines to update.
 func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	due := func(m *scale.Member) { asUpdatingMachine(m); m.ClusterAPI.UpdateDue = true }
-	handed := func(m *scale.Member) { asUpdatingMachine(m); asUpdatedMachine(m) }
+	handed := func(m *scale.Member) { asUpdatingMachine(m); asMovedMachine(m) }
 	o := newSet(2, append(runningMembers(1), newMember("m-8", 0, handed), newMember("m-9", 0, due))...)
 	d := scale.Decide(o)
 	assert.Equal(t, []string{"m-9"}, targetNames(d.Update))
@@ -70,7 +70,7 @@ func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	assert.True(
 		t,
 		isIdleDecision(
-			scale.Decide(withChange(o, func(o *scale.Facts) { o.MissingKinds = []string{"DockerMachineTemplate"} })),
+			scale.Decide(withChange(o, func(o *scale.Facts) { o.MissingObjectKinds = []string{"DockerMachineTemplate"} })),
 		),
 		"there is no template to update to",
 	)
@@ -82,8 +82,8 @@ func TestASetBeginsUpdatesInPlace(t *testing.T) {
 	assert.Len(t, scale.Decide(newSet(1, append(runningMembers(3), newMember("m-9", 0, handed))...)).Delete, 2)
 
 	var many []scale.Member
-	for i := range scale.MaxBatch + 1 {
+	for i := range scale.MaxBatchSize + 1 {
 		many = append(many, newMember(fmt.Sprintf("m-%d", i), 0, due))
 	}
-	assert.Len(t, scale.Decide(newSet(len(many), many...)).Update, scale.MaxBatch)
+	assert.Len(t, scale.Decide(newSet(len(many), many...)).Update, scale.MaxBatchSize)
 }

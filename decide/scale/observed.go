@@ -45,18 +45,18 @@ const (
 type Member struct {
 	Name, UID string
 	Version   string    // resourceVersion at the read
-	Created   time.Time // creation time; a zero time counts as the youngest
+	CreatedAt time.Time // creation time; a zero time counts as the youngest
 
-	Matches       bool // the machine's labels match the selector
-	Deleting      bool
-	DeletingSince time.Time
+	MatchesSelector bool // the machine's labels match the selector
+	Deleting        bool
+	DeletingSince   time.Time
 	TemplateDifferences
 
-	Phase  string // phase for messages
-	Joined bool   // the machine's node has joined; without a target cluster: the machine is Available
-	Node   NodeState
+	Phase     string // phase for messages
+	Joined    bool   // the machine's node has joined; without a target cluster: the machine is Available
+	NodeState NodeState
 	Readiness
-	HealthCheck
+	HealthCheckResult
 	Updating bool // the machine is being updated in place
 	// MovedForUpdate means that another set moved the machine to this set, before or after an in-place update. The machine
 	// is not deleted until it is part of this set's size.
@@ -83,8 +83,8 @@ type Readiness struct {
 	ReadySince     time.Time
 }
 
-// HealthCheck is the result of a machine's health check.
-type HealthCheck struct {
+// HealthCheckResult is the result of a machine's health check.
+type HealthCheckResult struct {
 	// False permits the replacement, and True removes the mark; empty: no check, or no result yet
 	Healthy ConditionStatus
 	Marked  bool // the health check requests the replacement of the machine
@@ -100,7 +100,7 @@ type Problem struct {
 // Orphan is a machine in the namespace that has no controller.
 type Orphan struct {
 	Name, UID, Version string
-	Matches            bool // the machine's labels match the selector
+	MatchesSelector    bool // the machine's labels match the selector
 	Deleting           bool
 }
 
@@ -110,17 +110,17 @@ type RemediationPolicy struct {
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
 	// Backoff is the wait time before the deletion of the second consecutive generation that never joined. The wait
 	// time doubles with each further generation, up to MaxBackoff. If Backoff is zero, there is no wait time.
-	Backoff    time.Duration
-	MaxBackoff time.Duration // maximum wait time; zero: no maximum
-	Outdated   bool          // the set is an old set of its deployment, so the rollout removes its machines
+	Backoff       time.Duration
+	MaxBackoff    time.Duration // maximum wait time; zero: no maximum
+	SetIsOutdated bool          // the set is an old set of its deployment, so the rollout removes its machines
 }
 
 // Settings holds the fields of a spec that a plan uses.
 type Settings struct {
-	Replicas    int // wanted number of machines
-	DeleteOrder DeletionOrder
-	MinReady    time.Duration // minReadySeconds: how long a machine must be ready before it counts as available
-	Remediation RemediationPolicy
+	Replicas         int // wanted number of machines
+	DeletionOrder    DeletionOrder
+	MinReadyDuration time.Duration // minReadySeconds: how long a machine must be ready before it counts as available
+	Remediation      RemediationPolicy
 }
 
 // Deletion is the progress of an object's deletion.
@@ -152,17 +152,17 @@ type Facts struct {
 	Members       []Member // members in any order
 	Orphans       []Orphan // orphans in any order
 	// number of machines that this set released, that have no controller, and that are not being deleted
-	ReleasedCount int
+	ReleasedMachineCount int
 
-	Pauses []string // who paused the set, as one sentence for each pause; empty: not paused
+	PauseSentences []string // who paused the set, as one sentence for each pause; empty: not paused
 	// StopReasons has reasons why no machine is created, each as one sentence. Reasons that follow from other facts are
 	// not in Stopped.
-	StopReasons  []string
-	MissingKinds []string // kinds of the template's objects that do not exist
+	StopReasons        []string
+	MissingObjectKinds []string // kinds of the template's objects that do not exist
 	// facts for the preflight checks; zero: no control plane is configured, and nothing is checked
 	Preflight preflight.Facts
 
-	LastFailure WriteFailure
+	LastWriteFailure WriteFailure
 
 	Generation         int64  // metadata.generation
 	ObservedGeneration int64  // status.observedGeneration
@@ -185,7 +185,7 @@ type planner struct {
 	Facts
 	liveMembers           []Member         // members that are not being deleted
 	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
-	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatch
+	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatchSize
 	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it is not deleted
 	// waitingMarkedMembers, and failed members that are not deleted yet, each with the reason
 	postponedMembers []machineMessage
@@ -209,7 +209,7 @@ func newPlanner(observed Facts) *planner {
 	}
 	o.hasJoinedAfterFailure = slices.ContainsFunc(
 		o.Members,
-		func(m Member) bool { return m.Joined && o.isAfterFailure(m) },
+		func(m Member) bool { return m.Joined && o.wasCreatedAfterFailure(m) },
 	)
 	o.membersToRemediate, o.waitingMarkedMembers = splitMarkedMembers(o)
 	o.postponedMembers = slices.Concat(o.waitingMarkedMembers, waitingFailedMembers(o))

@@ -10,9 +10,9 @@ import (
 	"millwright/decide/scale"
 )
 
-func TestOwnership(t *testing.T) {
+func TestReleaseAndAdoptionOfMachines(t *testing.T) {
 	foreign, going := newOrphan("foreign"), newOrphan("going")
-	foreign.Matches = false
+	foreign.MatchesSelector = false
 	going.Deleting = true
 	for _, row := range []struct {
 		name           string
@@ -95,7 +95,7 @@ func TestADecisionAdoptsAtMostFiftyMachines(t *testing.T) {
 		o.Orphans = append(o.Orphans, newOrphan(fmt.Sprintf("o-%02d", 59-i)))
 	}
 	d := scale.Decide(o)
-	assert.Len(t, d.Adopt, scale.MaxBatch)
+	assert.Len(t, d.Adopt, scale.MaxBatchSize)
 	assert.Equal(t, "o-00", d.Adopt[0].Name)
 	assert.Equal(t, "o-49", d.Adopt[49].Name)
 }
@@ -107,7 +107,7 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 	made := 0
 	for range 50 {
 		d := scale.Decide(o)
-		o.ReleasedCount += len(d.Release)
+		o.ReleasedMachineCount += len(d.Release)
 		if len(d.Release) > 0 {
 			o.Members = nil
 		}
@@ -126,14 +126,14 @@ func TestReleasedMachinesAreNotReplacedForEver(t *testing.T) {
 		reportedCondition(t, o, "ScalingUp").Message,
 		"* 9 Machines that the MachineSet released have no owner",
 	)
-	o.ReleasedCount = 0 // a person has deleted the released machines or given them an owner
+	o.ReleasedMachineCount = 0 // a person has deleted the released machines or given them an owner
 	assert.Len(t, scale.Decide(o).Create, 3)
 }
 
 // If a person removes one machine from a set by changing its labels, the set creates one replacement.
 func TestAReleasedMachineIsReplacedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
-	o.ReleasedCount = 1
+	o.ReleasedMachineCount = 1
 	assert.Len(t, scale.Decide(o).Create, 1)
 	o = newSet(3, append(runningMembers(2), newMember("x", time.Hour, asUnmatchedMachine))...)
 	assert.Empty(t, scale.Decide(o).Create, "while the set owns it, it counts")

@@ -25,7 +25,9 @@ func removeFinalizer(o *scale.Facts)      { o.HasFinalizer = false }
 func raiseGeneration(o *scale.Facts)      { o.Generation = 3 }
 func raiseReplicas(o *scale.Facts)        { o.Replicas = 4 }
 func changeReportedStatus(o *scale.Facts) { o.ReportedStatus.Overshoot = 7 }
-func withRecheckLater(o *scale.Facts)     { o.MinReady = o.Now.Sub(o.Members[0].ReadySince) + time.Minute }
+func raiseMinReady(o *scale.Facts) {
+	o.MinReadyDuration = o.Now.Sub(o.Members[0].ReadySince) + time.Minute
+}
 
 func factsAfterEdits(edits ...func(*scale.Facts)) scale.Facts {
 	o := withCurrentStatus(newSet(3, runningMembers(3)...))
@@ -44,17 +46,17 @@ func TestPendingWork(t *testing.T) {
 		why  string
 	}{
 		{"as many as wanted", factsAfterEdits(), attention.NeedNothing, "3 machines wanted, 3 there"},
-		{"what is missing cannot be made now", told(factsAfterEdits(raiseReplicas, func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true })), attention.NeedScale, "4 wanted, 3 there; none is created: MachineSet is frozen"},
-		{"no finalizer", factsAfterEdits(removeFinalizer), attention.NeedScale, "new: our finalizer is missing"},
-		{"no finalizer comes before all else", factsAfterEdits(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScale, "new: our finalizer is missing"},
-		{"spec changed", factsAfterEdits(raiseGeneration), attention.NeedScale, "generation 3 was not seen yet (last seen: 2)"},
-		{"status of a spec that was", factsAfterEdits(func(o *scale.Facts) { o.ObservedGeneration = 1 }), attention.NeedScale, "generation 2 was not seen yet (last seen: 1)"},
-		{"spec changed, and that shows", factsAfterEdits(raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScale, "generation 3 was not seen yet (last seen: 2)"},
-		{"something to do", factsAfterEdits(raiseReplicas), attention.NeedScale, "create 1 machine: 4 wanted, 3 there"},
-		{"something to do comes before what is to be told", factsAfterEdits(raiseReplicas, changeReportedStatus), attention.NeedScale, "create 1 machine: 4 wanted, 3 there"},
-		{"status late", factsAfterEdits(changeReportedStatus), attention.NeedScale, "status is out of date"},
-		{"status late comes before the clock", factsAfterEdits(withRecheckLater), attention.NeedScale, "status is out of date"},
-		{"the clock will say something else", told(factsAfterEdits(withRecheckLater)), attention.NeedScale, "3 machines wanted, 3 there; it waits for the time to pass"},
+		{"what is missing cannot be made now", told(factsAfterEdits(raiseReplicas, func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true })), attention.NeedScaling, "4 wanted, 3 there; none is created: MachineSet is frozen"},
+		{"no finalizer", factsAfterEdits(removeFinalizer), attention.NeedScaling, "new: our finalizer is missing"},
+		{"no finalizer comes before all else", factsAfterEdits(removeFinalizer, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScaling, "new: our finalizer is missing"},
+		{"spec changed", factsAfterEdits(raiseGeneration), attention.NeedScaling, "generation 3 was not seen yet (last seen: 2)"},
+		{"status of a spec that was", factsAfterEdits(func(o *scale.Facts) { o.ObservedGeneration = 1 }), attention.NeedScaling, "generation 2 was not seen yet (last seen: 1)"},
+		{"spec changed, and that shows", factsAfterEdits(raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedScaling, "generation 3 was not seen yet (last seen: 2)"},
+		{"something to do", factsAfterEdits(raiseReplicas), attention.NeedScaling, "create 1 machine: 4 wanted, 3 there"},
+		{"something to do comes before what is to be told", factsAfterEdits(raiseReplicas, changeReportedStatus), attention.NeedScaling, "create 1 machine: 4 wanted, 3 there"},
+		{"status late", factsAfterEdits(changeReportedStatus), attention.NeedScaling, "status is out of date"},
+		{"status late comes before the clock", factsAfterEdits(raiseMinReady), attention.NeedScaling, "status is out of date"},
+		{"the clock will say something else", told(factsAfterEdits(raiseMinReady)), attention.NeedScaling, "3 machines wanted, 3 there; it waits for the time to pass"},
 		{"to be deleted", factsAfterEdits(deleteSet), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
 		{"to be deleted, whatever else there is", factsAfterEdits(deleteSet, raiseGeneration, raiseReplicas, changeReportedStatus), attention.NeedDeletion, "deletion was asked for; 3 machines left"},
 		{"released", factsAfterEdits(deleteSet, removeFinalizer), attention.NeedNothing, "released: the API server removes it"},
@@ -65,7 +67,7 @@ func TestPendingWork(t *testing.T) {
 			assert.Equal(
 				t,
 				attention.Decision{Need: row.need, Why: row.why},
-				attention.Decision{Need: plan.Pending.Need, Why: plan.Pending.Why},
+				attention.Decision{Need: plan.PendingWork.Need, Why: plan.PendingWork.Why},
 			)
 		})
 	}
@@ -85,12 +87,12 @@ func TestWaitTextOfASetIgnoresPendingStatusWrite(t *testing.T) {
 		{"its generation was not seen", factsAfterEdits(raiseGeneration), "3 machines wanted, 3 there"},
 		{"its generation was not seen, and a machine is missing", factsAfterEdits(raiseGeneration, raiseReplicas), "create 1 machine: 4 wanted, 3 there"},
 		{"a machine is being deleted", factsAfterEdits(going), "1 machine is being deleted: m-1"},
-		{"machines are not ready for long enough", factsAfterEdits(withRecheckLater), "3 machines are not available yet: m-1, m-2, m-3"},
+		{"machines are not ready for long enough", factsAfterEdits(raiseMinReady), "3 machines are not available yet: m-1, m-2, m-3"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText())
+			assert.Equal(t, row.says, scale.PlanSet(row.o).PendingWork.WaitText())
 			row.o.ReportedStatus = scale.PlanSet(row.o).Status
-			assert.Equal(t, row.says, scale.PlanSet(row.o).Pending.WaitText(), "once that is written")
+			assert.Equal(t, row.says, scale.PlanSet(row.o).PendingWork.WaitText(), "once that is written")
 		})
 	}
 }
@@ -102,7 +104,7 @@ func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 		raiseGeneration,
 		raiseReplicas,
 		changeReportedStatus,
-		withRecheckLater,
+		raiseMinReady,
 	}
 	for bits := range 1 << len(edits) {
 		var chosen []func(*scale.Facts)
@@ -114,14 +116,14 @@ func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 		o := factsAfterEdits(chosen...)
 		plan := scale.PlanSet(o)
 		gone := o.Deleting && !o.HasFinalizer
-		require.Equal(t, bits == 0 || gone, plan.Pending.NeedsNothing(), "%+v", o)
-		require.Equal(t, o.Deleting && o.HasFinalizer, plan.Pending.Need == attention.NeedDeletion, "%+v", o)
-		require.NotEmpty(t, plan.Pending.Why, "%+v", o)
+		require.Equal(t, bits == 0 || gone, plan.PendingWork.NeedsNothing(), "%+v", o)
+		require.Equal(t, o.Deleting && o.HasFinalizer, plan.PendingWork.Need == attention.NeedDeletion, "%+v", o)
+		require.NotEmpty(t, plan.PendingWork.Why, "%+v", o)
 		o.ReportedStatus, o.ObservedGeneration = plan.Status, o.Generation
 		require.Equal(
 			t,
-			scale.PlanSet(o).Pending.NeedsNothing(),
-			plan.SettledAfterReport,
+			scale.PlanSet(o).PendingWork.NeedsNothing(),
+			plan.SettledAfterStatusWrite,
 			"once the status is written: %+v",
 			o,
 		)
@@ -131,9 +133,9 @@ func TestSetWithoutPendingWorkNeedsNothing(t *testing.T) {
 // A message that is too long for a condition is cut. The cut message does not cause another write of the status.
 func TestALongMessageIsReportedOnce(t *testing.T) {
 	o := newSet(3, runningMembers(2)...)
-	o.LastFailure = scale.WriteFailure{Message: strings.Repeat("é", 900)}
+	o.LastWriteFailure = scale.WriteFailure{Message: strings.Repeat("é", 900)}
 	o = withCurrentStatus(o)
-	assert.False(t, scale.PlanSet(o).NeedsReport)
+	assert.False(t, scale.PlanSet(o).NeedsStatusWrite)
 	for _, c := range o.ReportedStatus.Conditions {
 		assert.LessOrEqual(t, len(c.Message), 1003)
 	}
@@ -141,18 +143,18 @@ func TestALongMessageIsReportedOnce(t *testing.T) {
 
 // The machine names in the message change often. A change of the names alone does not cause a write of the status. A
 // new reason of the condition causes a write of the status.
-func TestReplicaFailureKeepsItsSentence(t *testing.T) {
+func TestReplicaFailureKeepsItsMessage(t *testing.T) {
 	o := newSet(1, runningMembers(1)...)
 	says := func(reason, message string) (text string, news bool) {
 		o.Members[0].MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 		plan := scale.PlanSet(o)
-		news, o.ReportedStatus = plan.NeedsReport, plan.Status
+		news, o.ReportedStatus = plan.NeedsStatusWrite, plan.Status
 		for _, c := range plan.Status.Conditions {
 			if c.Type == "ReplicaFailure" {
 				text = c.Message
 			}
 		}
-		require.False(t, scale.PlanSet(o).NeedsReport)
+		require.False(t, scale.PlanSet(o).NeedsStatusWrite)
 		return text, news
 	}
 	expect := func(text string, news bool) func(string, bool) {

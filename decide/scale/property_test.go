@@ -25,22 +25,22 @@ func randomMember(d *randomSource, name string) scale.Member {
 			leaveMemberUnchanged,
 			asFreshMachine,
 			asPendingMachine,
-			asCrashingMachine,
+			asMachineWithFailingCreation,
 			asFailedMachine,
 			asNeverJoinedMachine,
 			asUpdatingMachine,
 			withUnhealthyNode,
 		),
 	)
-	for _, c := range []memberChange{asDeletingMachine, asPreservedMachine, asAutoPreservedMachine, withForbiddenPreservation, asMachineToDeleteFirst, asUpdatedMachine, asMarkedMachine, asMachineToReplaceFirst, asUnmatchedMachine, asUnhealthyMachine, asHealthyMachine, withDrift("labels"), withChoiceTime(epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute))} {
-		if d.hasChanceOneIn(9) {
+	for _, c := range []memberChange{asDeletingMachine, asPreservedMachine, asAutoPreservedMachine, withForbiddenPreservation, asMachineToDeleteFirst, asMovedMachine, asMarkedMachine, asMachineToReplaceFirst, asUnmatchedMachine, asUnhealthyMachine, asHealthyMachine, withDrift("labels"), withChoiceTime(epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute))} {
+		if d.randomBoolOneIn(9) {
 			c(&m)
 		}
 	}
-	if d.hasChanceOneIn(4) {
+	if d.randomBoolOneIn(4) {
 		m.Priority = d.randomIntBelow(5)
 	}
-	if m.MCM.Failed && d.hasChanceOneIn(3) {
+	if m.MCM.Failed && d.randomBoolOneIn(3) {
 		m.MCM.Replaceable = false
 	}
 	return m
@@ -56,10 +56,10 @@ func randomSet(d *randomSource, most int) scale.Facts {
 	}
 	for i := range d.randomIntBelow(5) {
 		m := newOrphan(fmt.Sprintf("o-%d", i))
-		m.Matches, m.Deleting = !d.hasChanceOneIn(3), d.hasChanceOneIn(4)
+		m.MatchesSelector, m.Deleting = !d.randomBoolOneIn(3), d.randomBoolOneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
-	o.NameSeed, o.MCM.MaxAutoPreserved, o.DeleteOrder = uint64(
+	o.NameSeed, o.MCM.MaxAutoPreserved, o.DeletionOrder = uint64(
 		*d,
 	), d.randomIntBelow(
 		3,
@@ -70,34 +70,35 @@ func randomSet(d *randomSource, most int) scale.Facts {
 		scale.RandomOrder,
 		"",
 	)
-	o.Deleting, o.MCM.Freeze.HasLabel, o.SelectsAll = d.hasChanceOneIn(10), d.hasChanceOneIn(10), d.hasChanceOneIn(10)
-	if d.hasChanceOneIn(15) {
+	o.Deleting, o.MCM.Freeze.HasLabel, o.SelectsAll = d.randomBoolOneIn(10), d.randomBoolOneIn(10), d.randomBoolOneIn(10)
+	if d.randomBoolOneIn(15) {
 		pauseSet(&o)
 	}
-	if d.hasChanceOneIn(15) {
+	if d.randomBoolOneIn(15) {
 		stopScaleUp(&o)
 	}
-	if d.hasChanceOneIn(10) {
+	if d.randomBoolOneIn(10) {
 		o.Preflight = upgradingControlPlane()
 	}
-	if d.hasChanceOneIn(2) {
+	if d.randomBoolOneIn(2) {
 		o.MCM.AutoscaledAt = epochPlus(-time.Duration(d.randomIntBelow(120)) * time.Minute)
 	}
 	o.Remediation = scale.RemediationPolicy{
-		HasMaxInFlight: d.hasChanceOneIn(2),
+		HasMaxInFlight: d.randomBoolOneIn(2),
 		MaxInFlight:    d.randomIntBelow(4),
 		Backoff:        time.Duration(d.randomIntBelow(3)) * time.Hour,
-		Outdated:       d.hasChanceOneIn(8),
+		SetIsOutdated:  d.randomBoolOneIn(8),
 	}
 	o.MCM.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
-	o.ReportedStatus.Peak = d.randomIntBelow(most)
-	o.ReleasedCount = d.randomIntBelow(3)
+	o.ReportedStatus.PeakReplicas = d.randomIntBelow(most)
+	o.ReleasedMachineCount = d.randomIntBelow(3)
 	return o
 }
 
 // mustNotCreateMachines reports whether the set must create no machine now.
 func mustNotCreateMachines(o scale.Facts) bool {
-	return len(o.Pauses)+len(o.StopReasons) > 0 || o.MCM.Freeze.HasLabel || o.Deleting || o.Preflight.ControlPlane != nil
+	return len(o.PauseSentences)+len(o.StopReasons) > 0 || o.MCM.Freeze.HasLabel || o.Deleting ||
+		o.Preflight.ControlPlane != nil
 }
 
 // requireDecisionInvariants fails the test if a decision breaks a rule for all decisions.
@@ -109,7 +110,7 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 		filled++
 	}
 	require.LessOrEqual(t, filled, 1, "more than one kind of step")
-	if len(o.Pauses) > 0 {
+	if len(o.PauseSentences) > 0 {
 		require.Zero(t, filled)
 	}
 	live := map[string]scale.Member{}
@@ -119,7 +120,7 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 		}
 	}
 	for _, l := range lists {
-		require.LessOrEqual(t, len(l), scale.MaxBatch)
+		require.LessOrEqual(t, len(l), scale.MaxBatchSize)
 	}
 	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreations, o.Replicas-len(live)), 0), "more than are missing")
 	require.False(t, mustNotCreateMachines(o) && len(d.Create) > 0, "creates although it must not")
@@ -128,20 +129,20 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 		require.Equal(t, live[target.UID].Version, target.Version)
 	}
 	for _, target := range d.Release {
-		require.False(t, live[target.UID].Matches)
+		require.False(t, live[target.UID].MatchesSelector)
 	}
 	for _, target := range d.Adopt {
 		i := slices.IndexFunc(o.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
-		require.True(t, o.Orphans[i].Matches && !o.Orphans[i].Deleting && !o.SelectsAll)
+		require.True(t, o.Orphans[i].MatchesSelector && !o.Orphans[i].Deleting && !o.SelectsAll)
 	}
-	requireProtectedMembers(t, o, d, live)
+	requireProtectedMembersDeletedLast(t, o, d, live)
 	data, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.Less(t, len(data), 16<<10)
 }
 
-// requireProtectedMembers fails the test if a protected machine is deleted before an unprotected machine.
-func requireProtectedMembers(t *testing.T, o scale.Facts, d scale.Decision, live map[string]scale.Member) {
+// requireProtectedMembersDeletedLast fails the test if a protected machine is deleted before an unprotected machine.
+func requireProtectedMembersDeletedLast(t *testing.T, o scale.Facts, d scale.Decision, live map[string]scale.Member) {
 	t.Helper()
 	going := map[string]bool{}
 	kept := 0
@@ -182,11 +183,11 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 	for seed := range decidetest.RandomRunCount(600) {
 		throws := randomSource(seed)
 		w := newSetSimulation(randomSet(&throws, pickRandomItem(&throws, 8, 30, 130)))
-		if throws.hasChanceOneIn(3) {
+		if throws.randomBoolOneIn(3) {
 			w.failsToJoin = func(name string) bool { return name[len(name)-1] == 'b' }
 		}
 		w.SelectsAll = false
-		w.ReleasedCount = 0
+		w.ReleasedMachineCount = 0
 		for round := 0; ; round++ {
 			require.Less(t, round, 2000, "does not end")
 			d := scale.Decide(w.Facts)
@@ -195,7 +196,7 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 			w.carryOutOneDecision(d)
 			require.LessOrEqual(t, live+w.createdMachineCount-made, max(w.Replicas, live), "more than wanted")
 			s := scale.PlanSet(w.Facts).Status
-			w.ReportedStatus.Peak, w.ReportedStatus.ActedOnSize = s.Peak, s.ActedOnSize
+			w.ReportedStatus.PeakReplicas, w.ReportedStatus.ObservedReplicas = s.PeakReplicas, s.ObservedReplicas
 			if isIdleDecision(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
 				break
 			}
@@ -207,8 +208,8 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 				w.changeMachines()
 			}
 		}
-		require.Equal(t, w.Replicas, w.ReportedStatus.ActedOnSize, "all is done for a size that was not seen")
-		if !mustNotCreateMachines(w.Facts) && w.ReleasedCount < w.Replicas+2 {
+		require.Equal(t, w.Replicas, w.ReportedStatus.ObservedReplicas, "all is done for a size that was not seen")
+		if !mustNotCreateMachines(w.Facts) && w.ReleasedMachineCount < w.Replicas+2 {
 			handed := 0
 			for _, m := range w.Members {
 				if m.MovedForUpdate && !m.Deleting {
@@ -218,7 +219,7 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 			require.GreaterOrEqual(t, w.liveMachineCount(), w.Replicas)
 			require.LessOrEqual(t, w.liveMachineCount()-handed, w.Replicas)
 		}
-		if w.Deleting && len(w.Pauses) == 0 {
+		if w.Deleting && len(w.PauseSentences) == 0 {
 			require.Empty(t, w.Members)
 			require.True(t, scale.Decide(w.Facts).Done)
 		}

@@ -18,7 +18,7 @@ const day = 24 * time.Hour
 // are already being deleted are part of the surplus.
 func deletedMachineNames(order scale.DeletionOrder, tooMany int, members ...scale.Member) []string {
 	o := newSet(max(len(members)-tooMany, 0), members...)
-	o.DeleteOrder = order
+	o.DeletionOrder = order
 	return targetNames(scale.Decide(o).Delete)
 }
 
@@ -179,8 +179,8 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		newMember("chosen-early", 2*day, withChoiceTime(epochPlus(-2*time.Hour))),
 		newMember("chosen-late", day, withChoiceTime(epochPlus(-time.Hour))),
 		newMember("priority-1", day, withPriority(1)),
-		newMember("failed", 2*day, asFailedMachine, withoutReplacement),
-		newMember("crashing", 2*day, asCrashingMachine),
+		newMember("failed", 2*day, asFailedMachine, asUnreplaceableMachine),
+		newMember("crashing", 2*day, asMachineWithFailingCreation),
 		newMember("updating", 2*day, asUpdatingMachine),
 		newMember("fresh", 0, asFreshMachine),
 		newMember("pending", 2*day, asPendingMachine),
@@ -188,7 +188,7 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 		newMember("young", day),
 		newMember("old-a", 2*day),
 		newMember("old-b", 2*day),
-		newMember("dear", day, withPriority(4), asFailedMachine, withoutReplacement),
+		newMember("dear", day, withPriority(4), asFailedMachine, asUnreplaceableMachine),
 		newMember(
 			"kept",
 			day,
@@ -212,7 +212,7 @@ func TestRankingOfMachinesForDeletion(t *testing.T) {
 
 func TestAFailedMachineIsDeletedBeforeANewOrUpdatingOne(t *testing.T) {
 	for _, valuable := range []memberChange{asFreshMachine, asUpdatingMachine} {
-		for _, worthless := range []memberChange{asFailedMachine, asCrashingMachine} {
+		for _, worthless := range []memberChange{asFailedMachine, asMachineWithFailingCreation} {
 			assert.Equal(
 				t,
 				[]string{"z"},
@@ -220,7 +220,7 @@ func TestAFailedMachineIsDeletedBeforeANewOrUpdatingOne(t *testing.T) {
 					scale.NewestFirst,
 					1,
 					newMember("a", 0, valuable),
-					newMember("z", 9*day, worthless, withoutReplacement),
+					newMember("z", 9*day, worthless, asUnreplaceableMachine),
 				),
 			)
 		}

@@ -41,7 +41,7 @@ func TestRemediation(t *testing.T) {
 		},
 		{"a frozen set makes no other", markedMembers(1), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }, nil, "* Machine m-1: MachineSet is frozen"},
 		{
-			"a set of an old revision", markedMembers(2), func(o *scale.Facts) { o.Remediation.Outdated = true }, nil,
+			"a set of an old revision", markedMembers(2), func(o *scale.Facts) { o.Remediation.SetIsOutdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
 		},
 		{"the current one", markedMembers(2), nil, []string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting"},
@@ -170,10 +170,10 @@ func TestMachinesThatFailTogetherAreOneGeneration(t *testing.T) {
 		o.Members = append(o.Members, newMember(fmt.Sprintf("m-%03d", i), time.Hour, asNeverJoinedMachine))
 	}
 	first := scale.Decide(o)
-	assert.Len(t, first.Delete, scale.MaxBatch)
+	assert.Len(t, first.Delete, scale.MaxBatchSize)
 	assert.Equal(t, &scale.GenerationRecord{Failed: 1, Last: epoch}, first.Generations)
 	o.MCM.Generations, o.Members = *first.Generations, o.Members[50:]
 	second := scale.Decide(o)
-	assert.Len(t, second.Delete, scale.MaxBatch)
+	assert.Len(t, second.Delete, scale.MaxBatchSize)
 	assert.Nil(t, second.Generations)
 }

@@ -37,17 +37,17 @@ func removeSurplus(o *planner, active []Member) Decision {
 	switch {
 	case surplus <= 0:
 		return Decision{}
-	case o.movesSurplus():
+	case o.hasMoveTarget():
 		return moveSurplus(o, active, surplus)
 	}
 	all := rankedMembers(o, active, func(m Member) bool { return !m.MovedForUpdate })
 	return deleteMembers(o, active, all[:min(len(all), surplus)], "")
 }
 
-// rankedMembers returns the members for which holds returns true, in the deletion order, at most MaxBatch.
+// rankedMembers returns the members for which holds returns true, in the deletion order, at most MaxBatchSize.
 func rankedMembers(o *planner, active []Member, holds func(Member) bool) []Member {
 	all := memberPointers(active, holds)
-	slices.SortFunc(all, deletionComparator(o.DeleteOrder))
+	slices.SortFunc(all, deletionComparator(o.DeletionOrder))
 	return list.Map(firstBatch(all), func(m *Member) Member { return *m })
 }
 
@@ -62,7 +62,7 @@ func memberPointers(members []Member, holds func(Member) bool) (all []*Member) {
 	return all
 }
 
-// deleteMembers returns the decision to delete the members in `from`, at most MaxBatch. `which` is the description of
+// deleteMembers returns the decision to delete the members in `from`, at most MaxBatchSize. `which` is the description of
 // the members in Why.
 func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	if len(from) == 0 {
@@ -82,7 +82,7 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	return d
 }
 
-// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatch, and the reasons why the other
+// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatchSize, and the reasons why the other
 // marked members wait. Members that an operator marked are deleted first, and then the newest members, because older
 // members are known to work. A member that is being deleted counts toward MaxInFlight until its object is gone.
 func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
@@ -92,7 +92,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	slices.SortFunc(marked, func(a, b *Member) int {
 		return cmp.Or(
 			list.CompareFalseFirst(b.Urgent, a.Urgent),
-			list.CompareKnownFirst(b.Created, a.Created),
+			list.CompareTimesZeroLast(b.CreatedAt, a.CreatedAt),
 			cmp.Compare(a.Name, b.Name),
 		)
 	})
@@ -114,7 +114,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	)
 	for _, m := range marked {
 		switch {
-		case o.Remediation.Outdated:
+		case o.Remediation.SetIsOutdated:
 			later = append(later, machineMessage{m.Name, outdatedMessage})
 		case !mayBeDeletedNow(o, *m):
 			later = append(later, machineMessage{m.Name, next})
@@ -150,29 +150,29 @@ func (m Member) isMarkedUnhealthy() bool { return m.Marked && m.Healthy == Condi
 func deletionComparator(order DeletionOrder) func(a, b *Member) int {
 	return func(a, b *Member) int {
 		return cmp.Or(
-			comparePreservation(a, b),
+			compareByPreservation(a, b),
 			list.CompareFalseFirst(b.DeleteFirst, a.DeleteFirst),
 			cmp.Compare(a.Priority, b.Priority),
-			compareChoiceTimes(a, b),
+			compareByChoiceTime(a, b),
 			cmp.Compare(defectRank(a), defectRank(b)),
-			compareAge(order, a, b),
+			compareByAge(order, a, b),
 			cmp.Compare(a.Name, b.Name),
 		)
 	}
 }
 
-// compareAge compares ages. A member without a creation time counts as the youngest.
-func compareAge(order DeletionOrder, a, b *Member) int {
+// compareByAge compares ages. A member without a creation time counts as the youngest.
+func compareByAge(order DeletionOrder, a, b *Member) int {
 	switch order {
 	case OldestFirst:
-		return list.CompareKnownFirst(a.Created, b.Created)
+		return list.CompareTimesZeroLast(a.CreatedAt, b.CreatedAt)
 	case RandomOrder:
 		if defectRank(a) == noDefectRank && !a.DeleteFirst {
 			return cmp.Compare(hashName(a.Name), hashName(b.Name))
 		}
 		return 0
 	default:
-		return list.CompareKnownFirst(b.Created, a.Created)
+		return list.CompareTimesZeroLast(b.CreatedAt, a.CreatedAt)
 	}
 }
 
@@ -187,10 +187,10 @@ func hashName(name string) uint64 {
 func defectRank(m *Member) int {
 	return slices.Index([]bool{
 		m.isFailed(),
-		m.isCrashing(),
+		m.isCreationFailing(),
 		m.Updating,
-		m.Node == NoNode && !m.servesWithoutNode(),
-		m.Node == NodeUnhealthy || m.Healthy == ConditionFalse,
+		m.NodeState == NoNode && !m.servesWithoutNode(),
+		m.NodeState == NodeUnhealthy || m.Healthy == ConditionFalse,
 		true,
 	}, true)
 }

@@ -34,37 +34,37 @@ type Status struct {
 	Counts *MachineCounts // nil: no status was written yet
 	// Conditions have a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
-	// Peak is the largest wanted number of machines since the set last had no surplus. Members in excess of Peak were
+	// PeakReplicas is the largest wanted number of machines since the set last had no surplus. Members in excess of Peak were
 	// created by mistake, because the wanted number was never that large.
-	Peak int
+	PeakReplicas int
 	// Overshoot is the number of members in excess of Peak. Overshoot is only reported. Overshoot does not stop any
 	// change, and surplus members are deleted anyway.
 	Overshoot int
 	// FailedNames has the names of members whose last operation failed, as FirstFailedNames returns them. FailedNames does
 	// not include preserved members.
 	FailedNames []string
-	// ActedOnSize is the last wanted number for which every creation and deletion has been started. A blocked creation or
+	// ObservedReplicas is the last wanted number for which every creation and deletion has been started. A blocked creation or
 	// deletion counts as started, and so does a failed creation or deletion that will be retried.
-	ActedOnSize int
+	ObservedReplicas int
 }
 
 // buildStatus returns the Status after decision d. o must be sorted.
 func buildStatus(o *planner, d Decision) Status {
-	s := Status{Counts: new(countMembers(o)), ActedOnSize: o.ReportedStatus.ActedOnSize}
+	s := Status{Counts: new(countMembers(o)), ObservedReplicas: o.ReportedStatus.ObservedReplicas}
 	failed := memberPointers(o.Members, Member.lastOperationFailed)
 	s.FailedNames = FirstFailedNames(list.Map(failed, (*Member).name))
-	s.Peak, s.Overshoot = measureOvershoot(o)
+	s.PeakReplicas, s.Overshoot = measureOvershoot(o)
 	// Changes of ownership, marks and preservation are made before creations and deletions. While a change of
 	// ownership, marks or preservation is pending, creations or deletions may still follow. The template is copied to
 	// the machines after all creations and deletions.
-	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastFailure.Message == ""
+	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastWriteFailure.Message == ""
 	if !pending {
-		s.ActedOnSize = o.Replicas
+		s.ObservedReplicas = o.Replicas
 	}
 	s.Conditions = []Condition{
-		createdCondition(o),
+		machinesCreatedCondition(o),
 		machinesReadyCondition(o),
-		upToDateCondition(o),
+		machinesUpToDateCondition(o),
 		scalingUpCondition(o),
 		scalingDownCondition(o),
 		remediatingCondition(o),
@@ -72,12 +72,12 @@ func buildStatus(o *planner, d Decision) Status {
 	}
 	s.Conditions = append(append(s.Conditions, pausedCondition(o)), optionalConditions(o, s)...)
 	for i := range s.Conditions {
-		s.Conditions[i].Message = phrase.CutMessage(s.Conditions[i].Message)
+		s.Conditions[i].Message = phrase.TruncateMessage(s.Conditions[i].Message)
 		if beyond := UnnamedFailuresText(
 			len(failed),
 		); beyond != "" &&
 			s.Conditions[i].Type == vocabulary.ConditionMachinesReady {
-			s.Conditions[i].Message = phrase.CutMessage(beyond + "\n" + s.Conditions[i].Message)
+			s.Conditions[i].Message = phrase.TruncateMessage(beyond + "\n" + s.Conditions[i].Message)
 		}
 	}
 	return s
@@ -106,8 +106,11 @@ func UnnamedFailuresText(n int) string {
 
 // equals reports whether a status equals the wanted status.
 func (s Status) equals(want Status) bool {
-	return s.Counts != nil && *s.Counts == *want.Counts && s.Peak == want.Peak && s.Overshoot == want.Overshoot &&
-		s.ActedOnSize == want.ActedOnSize && slices.Equal(s.FailedNames, want.FailedNames) && slices.Equal(s.Conditions, want.Conditions)
+	return s.Counts != nil && *s.Counts == *want.Counts && s.PeakReplicas == want.PeakReplicas &&
+		s.Overshoot == want.Overshoot &&
+		s.ObservedReplicas == want.ObservedReplicas &&
+		slices.Equal(s.FailedNames, want.FailedNames) &&
+		slices.Equal(s.Conditions, want.Conditions)
 }
 
 // countMembers counts the members. A member that is being updated in place or deleted is neither ready nor available
@@ -119,10 +122,10 @@ func countMembers(o *planner) MachineCounts {
 	c := MachineCounts{
 		Replicas:  len(o.Members),
 		Ready:     serving(func(m Member) bool { return m.Ready == ConditionTrue }),
-		Available: serving(func(m Member) bool { return m.IsAvailable(o.Now, o.MinReady) }),
+		Available: serving(func(m Member) bool { return m.IsAvailable(o.Now, o.MinReadyDuration) }),
 		UpToDate:  serving(func(m Member) bool { return m.UpToDate == ConditionTrue }) + o.deletingUpToDateCount(),
 	}
-	c.countMCMMembers(o.Members)
+	c.addMCMCounts(o.Members)
 	return c
 }
 
@@ -135,13 +138,13 @@ func (m Member) IsAvailable(now time.Time, after time.Duration) bool {
 // when the surplus is gone, so that an ordinary scale-down is not an overshoot.
 func measureOvershoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
-		return o.ReportedStatus.Peak, 0
+		return o.ReportedStatus.PeakReplicas, 0
 	}
 	active := list.CountWhere(o.Members, func(m Member) bool { return !m.Deleting && !m.MovedForUpdate })
 	if active <= o.Replicas {
 		return o.Replicas, 0
 	}
-	peak = max(o.ReportedStatus.Peak, o.Replicas)
+	peak = max(o.ReportedStatus.PeakReplicas, o.Replicas)
 	return peak, max(active-peak, 0)
 }
 
@@ -154,7 +157,7 @@ func optionalConditions(o *planner, s Status) []Condition {
 	beyond := fmt.Sprintf(
 		"%s more than the %d wanted at most; the surplus is deleted",
 		machineCountText(s.Overshoot),
-		s.Peak,
+		s.PeakReplicas,
 	)
 	return list.Filter([]Condition{
 		failure,
@@ -174,14 +177,14 @@ func optionalConditions(o *planner, s Status) []Condition {
 // because a failure of another machine is not a new failure.
 func replicaFailureCondition(o *planner) Condition {
 	c := Condition{Type: vocabulary.ConditionReplicaFailure, Status: ConditionTrue}
-	if f := o.LastFailure; f.Message != "" {
+	if f := o.LastWriteFailure; f.Message != "" {
 		c.Reason, c.Message = vocabulary.ReasonFailedCreate, f.Message
 		if f.Deleting {
 			c.Reason = vocabulary.ReasonFailedDelete
 		}
 		return c
 	}
-	why := noInstanceCondition(o)
+	why := creationProblemCondition(o)
 	c.Reason, c.Message = why.Reason, why.Message
 	return c
 }

@@ -88,7 +88,7 @@ func TestAMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 					o.Replicas--
 				}
 			}
-			o.MinReady = row.least
+			o.MinReadyDuration = row.least
 			assert.Equal(t, row.available, scale.PlanSet(o).Status.Counts.Available)
 			d := scale.Decide(o)
 			assert.True(t, isIdleDecision(d))
@@ -129,24 +129,24 @@ func TestOvershoot(t *testing.T) {
 		{"two more than were ever wanted", 6, 6, runningMembers(8), 6, 2},
 		{"and while they go", 6, 6, append(runningMembers(7), newMember("z", 0, asDeletingMachine)), 6, 1},
 		{"a smaller size meanwhile makes it no smaller", 6, 3, runningMembers(8), 6, 2},
-		{"machines that an update handed over are no overshoot", 2, 2, append(runningMembers(2), newMember("u", 0, asUpdatedMachine)), 2, 0},
+		{"machines that an update handed over are no overshoot", 2, 2, append(runningMembers(2), newMember("u", 0, asMovedMachine)), 2, 0},
 		{"a set that is seen for the first time", 0, 3, runningMembers(3), 3, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(row.wanted, row.members...)
-			o.ReportedStatus.Peak = row.peak
+			o.ReportedStatus.PeakReplicas = row.peak
 			s := scale.PlanSet(o).Status
-			assert.Equal(t, row.next, s.Peak)
+			assert.Equal(t, row.next, s.PeakReplicas)
 			assert.Equal(t, row.beyond, s.Overshoot)
 			assert.Equal(t, row.beyond > 0, hasCondition(o, "Overshoot"))
 			assert.False(t, hasCondition(o, "Frozen"))
-			o.ReportedStatus.Peak = s.Peak
+			o.ReportedStatus.PeakReplicas = s.PeakReplicas
 			assert.Equal(t, s, scale.PlanSet(o).Status, "said once, it stays so")
 		})
 	}
 	t.Run("it is told, and what is too much goes", func(t *testing.T) {
 		o := newSet(6, runningMembers(8)...)
-		o.ReportedStatus.Peak = 6
+		o.ReportedStatus.PeakReplicas = 6
 		c := reportedCondition(t, o, "Overshoot")
 		assert.Equal(
 			t,
@@ -170,7 +170,7 @@ func TestOvershoot(t *testing.T) {
 func TestOptionalConditions(t *testing.T) {
 	blocked := func(reason, message string) memberChange {
 		return func(m *scale.Member) {
-			asCrashingMachine(m)
+			asMachineWithFailingCreation(m)
 			m.MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 		}
 	}
@@ -197,7 +197,7 @@ func TestOptionalConditions(t *testing.T) {
 	})
 	t.Run("machines cannot be made, or not be deleted", func(t *testing.T) {
 		o := newSet(1, newMember("a", 0, blocked("Internal", "oops")))
-		o.LastFailure = scale.WriteFailure{Message: "create machine s-x: quota"}
+		o.LastWriteFailure = scale.WriteFailure{Message: "create machine s-x: quota"}
 		assert.Equal(
 			t,
 			scale.Condition{
@@ -208,7 +208,7 @@ func TestOptionalConditions(t *testing.T) {
 			},
 			reportedCondition(t, o, "ReplicaFailure"),
 		)
-		o.LastFailure.Deleting = true
+		o.LastWriteFailure.Deleting = true
 		assert.Equal(t, "FailedDelete", reportedCondition(t, o, "ReplicaFailure").Reason)
 	})
 }

@@ -14,15 +14,15 @@ import (
 // transitionRow is a row of Cluster API's transition tables, with facts, expected changes, and the status after the
 // changes.
 type transitionRow struct {
-	name         string
-	facts        scale.Facts
-	createdCount int
-	deletedNames []string
-	counts       scale.MachineCounts              // Labelled and UpToDate are not compared
-	conditions   map[string][2]string             // status and reason by condition type, after the changes
-	messages     map[string]string                // condition messages by condition type, after the changes
-	extraCheck   func(*testing.T, *setSimulation) // further checks
-	holdReason   string
+	name                string
+	facts               scale.Facts
+	createdMachineCount int
+	deletedNames        []string
+	counts              scale.MachineCounts              // Labelled and UpToDate are not compared
+	conditions          map[string][2]string             // status and reason by condition type, after the changes
+	messages            map[string]string                // condition messages by condition type, after the changes
+	extraCheck          func(*testing.T, *setSimulation) // further checks
+	holdReason          string
 }
 
 func runTransitions(t *testing.T, rows []transitionRow) {
@@ -30,7 +30,7 @@ func runTransitions(t *testing.T, rows []transitionRow) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			d := scale.Decide(row.facts)
-			assert.Len(t, d.Create, row.createdCount)
+			assert.Len(t, d.Create, row.createdMachineCount)
 			assert.Equal(t, row.deletedNames, targetNames(append(d.Delete, d.Remediate...)))
 			assert.Contains(t, d.Hold, row.holdReason)
 			w := newSetSimulation(row.facts)
@@ -59,18 +59,18 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 	down := [2]string{"True", "ScalingDown"}
 	runTransitions(t, []transitionRow{
 		{
-			name:         "normal 1: 0 of 3, initial creation",
-			facts:        newSet(3),
-			createdCount: 3,
+			name:                "normal 1: 0 of 3, initial creation",
+			facts:               newSet(3),
+			createdMachineCount: 3,
 			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
 			conditions: map[string][2]string{"ScalingUp": up, "MachinesCreated": {"True", "MachinesCreated"}},
 		},
 		{
-			name:         "normal 2: 1 of 3, not ready",
-			facts:        newSet(3, runningMembers(1, asPendingMachine)...),
-			createdCount: 2,
+			name:                "normal 2: 1 of 3, not ready",
+			facts:               newSet(3, runningMembers(1, asPendingMachine)...),
+			createdMachineCount: 2,
 			counts: scale.MachineCounts{
 				Replicas: 3,
 			},
@@ -86,7 +86,7 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 			counts: ready, conditions: map[string][2]string{"ScalingUp": notUp, "MachinesReady": {"True", "Ready"}},
 		},
 		{
-			name: "normal 4: 3, scaled up to 5", facts: newSet(5, runningMembers(3)...), createdCount: 2,
+			name: "normal 4: 3, scaled up to 5", facts: newSet(5, runningMembers(3)...), createdMachineCount: 2,
 			counts: scale.MachineCounts{Replicas: 5, Ready: 3, Available: 3}, conditions: map[string][2]string{"ScalingUp": up},
 		},
 		{
@@ -167,8 +167,8 @@ func TestTransitionsWithPreflightChecks(t *testing.T) {
 				preflight.ControlPlane{Version: "v1.31.0", Replicas: 3, Available: 3},
 				preflight.MachineFacts{Version: "v1.30.0", Kubeadm: true},
 			),
-			createdCount: 1,
-			counts:       scale.MachineCounts{Replicas: 1},
+			createdMachineCount: 1,
+			counts:              scale.MachineCounts{Replicas: 1},
 			conditions: map[string][2]string{
 				"ScalingUp":       {"True", "ScalingUp"},
 				"MachinesCreated": {"True", "MachinesCreated"},
@@ -214,7 +214,7 @@ func TestTransitionsOfDeletion(t *testing.T) {
 
 func TestTransitionsAfterErrors(t *testing.T) {
 	missing := func(kind string) scale.Facts {
-		return withChange(newSet(2), func(o *scale.Facts) { o.MissingKinds = []string{kind} })
+		return withChange(newSet(2), func(o *scale.Facts) { o.MissingObjectKinds = []string{kind} })
 	}
 	blocked := map[string][2]string{"MachinesCreated": {"False", "TemplateNotFound"}, "ScalingUp": {"True", "ScalingUp"}}
 	refused := newSetSimulation(newSet(3))
@@ -235,11 +235,11 @@ func TestTransitionsAfterErrors(t *testing.T) {
 			messages: map[string]string{"MachinesCreated": "Secret does not exist"}, holdReason: "Secret does not exist",
 		},
 		{
-			name:         "error 3: a creation failed: a part is made, the rest follows",
-			facts:        withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
-			createdCount: 1,
-			counts:       scale.MachineCounts{Replicas: 3},
-			conditions:   map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
+			name:                "error 3: a creation failed: a part is made, the rest follows",
+			facts:               withChange(refused.Facts, func(o *scale.Facts) { o.Now = epochPlus(time.Minute) }),
+			createdMachineCount: 1,
+			counts:              scale.MachineCounts{Replicas: 3},
+			conditions:          map[string][2]string{"MachinesCreated": {"True", "MachinesCreated"}},
 		},
 	})
 	assert.Equal(t, 2, refused.liveMachineCount(), "the others of the batch were made")

@@ -27,7 +27,7 @@ func TestReleasedMachinesLimitNewCreations(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d wanted, %d there, %d released", row.replicas, row.active, row.released), func(t *testing.T) {
 			o := newSet(row.replicas, runningMembers(row.active)...)
-			o.ReleasedCount = row.released
+			o.ReleasedMachineCount = row.released
 			assert.Len(t, scale.Decide(o).Create, row.creates)
 		})
 	}

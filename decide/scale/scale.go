@@ -14,9 +14,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// MaxBatch is the largest number of machines in one decision. MaxBatch bounds the size of a decision in histories.
+// MaxBatchSize is the largest number of machines in one decision. MaxBatchSize bounds the size of a decision in histories.
 // Source: 50 targets of about 180 bytes stay below 16 KiB.
-const MaxBatch = 50
+const MaxBatchSize = 50
 
 // MaxCreations is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64
 // KiB, a quarter of Temporal's warning limit, and a set reaches this size in one decision (ADR 0089).
@@ -30,7 +30,7 @@ type MachineTarget struct {
 }
 
 // Decision contains the next changes of a set. At most one list has entries. Create has at most MaxCreations entries,
-// and any other list at most MaxBatch. All lists are empty if there is no change to execute now.
+// and any other list at most MaxBatchSize. All lists are empty if there is no change to execute now.
 type Decision struct {
 	Release   []MachineTarget // remove Millwright's controller reference
 	Adopt     []MachineTarget // set Millwright's controller reference, after a live read of the set
@@ -64,14 +64,14 @@ func (d Decision) HasListEntries() bool {
 
 // PlanResult is the result of one evaluation of a set.
 type PlanResult struct {
-	Decision           Decision
-	Status             Status
-	NeedsReport        bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
-	FreezeEnded        bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
-	Pending            attention.Decision // the most urgent pending work
-	SettledAfterReport bool               // when Status is written, no other work is pending
-	Postponed          []MachineTarget    // marked members that are not deleted yet, each with the reason
-	Outdated           bool               // the set is an old set, so Postponed members remain until the rollout removes them
+	Decision                Decision
+	Status                  Status
+	NeedsStatusWrite        bool               // the status differs from Status, or observedGeneration is old, or Thaw is true
+	FreezeEnded             bool               // the freeze has ended: the label freeze and the annotation unfreeze must be removed
+	PendingWork             attention.Decision // the most urgent pending work
+	SettledAfterStatusWrite bool               // when Status is written, no other work is pending
+	PostponedMembers        []MachineTarget    // marked members that are not deleted yet, each with the reason
+	SetIsOutdated           bool               // the set is an old set, so Postponed members remain until the rollout removes them
 }
 
 // PlanSet plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
@@ -88,11 +88,12 @@ func (o *planner) makePlan() PlanResult {
 	plan := PlanResult{Decision: decide(o)}
 	plan.Status = buildStatus(o, plan.Decision)
 	plan.FreezeEnded = o.hasFreezeEnded()
-	plan.NeedsReport = plan.FreezeEnded || o.Generation != o.ObservedGeneration || !o.ReportedStatus.equals(plan.Status)
-	plan.Pending = o.pendingWork(plan.Decision, plan.NeedsReport)
+	plan.NeedsStatusWrite = plan.FreezeEnded || o.Generation != o.ObservedGeneration ||
+		!o.ReportedStatus.equals(plan.Status)
+	plan.PendingWork = o.pendingWork(plan.Decision, plan.NeedsStatusWrite)
 	o.ObservedGeneration = o.Generation
-	plan.SettledAfterReport = o.pendingWork(plan.Decision, false).NeedsNothing()
-	plan.Postponed, plan.Outdated = postponedTargets(o), o.Remediation.Outdated
+	plan.SettledAfterStatusWrite = o.pendingWork(plan.Decision, false).NeedsNothing()
+	plan.PostponedMembers, plan.SetIsOutdated = postponedTargets(o), o.Remediation.SetIsOutdated
 	return plan
 }
 
@@ -115,16 +116,16 @@ func Decide(o Facts) Decision { return decide(newPlanner(o)) }
 func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 	there := fmt.Sprintf("%s wanted, %d there", machineCountText(o.Replicas), len(o.Members))
 	left := cmp.Or(
-		attention.DecisionIf(d.HasActions(), attention.NeedScale, "%s", d.Why),
+		attention.DecisionIf(d.HasActions(), attention.NeedScaling, "%s", d.Why),
 		attention.Decision{
 			Why: cmp.Or(o.ongoingChangesText(), there),
-		}.HigherPriorityDecision(
+		}.PrecedingDecisionIf(
 			!d.Recheck.IsZero(),
-			attention.NeedScale,
+			attention.NeedScaling,
 			"%s; it waits for the time to pass",
 			there,
 		),
-		attention.DecisionIf(stoppedCreationText(o) != "", attention.NeedScale, "%s", d.Hold),
+		attention.DecisionIf(stoppedCreationText(o) != "", attention.NeedScaling, "%s", d.Hold),
 		attention.Decision{Why: there},
 	)
 	return cmp.Or(
@@ -136,10 +137,10 @@ func (o *planner) pendingWork(d Decision, unreported bool) attention.Decision {
 			"deletion was asked for; %s left",
 			machineCountText(len(o.Members)),
 		),
-		attention.DecisionIf(!o.HasFinalizer, attention.NeedScale, "new: our finalizer is missing"),
-		left.HigherPriorityDecision(o.Generation != o.ObservedGeneration, attention.NeedScale,
+		attention.DecisionIf(!o.HasFinalizer, attention.NeedScaling, "new: our finalizer is missing"),
+		left.PrecedingDecisionIf(o.Generation != o.ObservedGeneration, attention.NeedScaling,
 			"generation %d was not seen yet (last seen: %d)", o.Generation, o.ObservedGeneration),
-		left.HigherPriorityDecision(unreported && !d.HasActions(), attention.NeedScale, "status is out of date"),
+		left.PrecedingDecisionIf(unreported && !d.HasActions(), attention.NeedScaling, "status is out of date"),
 		left,
 	)
 }
@@ -165,7 +166,7 @@ func (o *planner) ongoingChangesText() string {
 	return strings.Join(phrase.NonEmptyTexts(
 		says(names(func(m Member) bool { return m.Deleting }), "is being deleted", "are being deleted"),
 		says(
-			names(func(m Member) bool { return !m.Deleting && !m.IsAvailable(o.Now, o.MinReady) }),
+			names(func(m Member) bool { return !m.Deleting && !m.IsAvailable(o.Now, o.MinReadyDuration) }),
 			"is not available yet",
 			"are not available yet",
 		),
@@ -173,20 +174,20 @@ func (o *planner) ongoingChangesText() string {
 }
 
 func decide(o *planner) Decision {
-	d := nextStep(o)
+	d := nextDecision(o)
 	d.Recheck = nextRecheckTime(o)
-	if d.Generations == nil && hasRecovered(o) {
+	if d.Generations == nil && mustClearGenerationRecord(o) {
 		// the record is cleared now, because the machine that joined may be deleted before the next decision
 		d.Generations = &GenerationRecord{}
 	}
 	return d
 }
 
-func nextStep(o *planner) Decision {
+func nextDecision(o *planner) Decision {
 	active := o.liveMembers
 	switch {
-	case len(o.Pauses) > 0:
-		return holdDecision(o.Pauses[0])
+	case len(o.PauseSentences) > 0:
+		return holdDecision(o.PauseSentences[0])
 	case o.Orphaning:
 		return Decision{Why: o.orphaningSentence()}
 	case o.InvalidReason != "" && !o.Deleting:
@@ -224,7 +225,7 @@ func releaseMembers(o *planner, active []Member) Decision {
 		return Decision{}
 	}
 	const why = "the labels do not match the selector"
-	d := Decision{Release: firstTargets(list.Filter(active, func(m Member) bool { return !m.Matches }), why)}
+	d := Decision{Release: firstTargets(list.Filter(active, func(m Member) bool { return !m.MatchesSelector }), why)}
 	d.Why = fmt.Sprintf("release %s: %s", machineCountText(len(d.Release)), why)
 	return d
 }
@@ -233,7 +234,9 @@ func releaseMembers(o *planner, active []Member) Decision {
 // more machines than needed.
 func adoptOrphans(o *planner, _ []Member) Decision {
 	const why = "the labels match the selector, and there is no owner"
-	orphans := firstBatch(list.Filter(o.Orphans, func(m Orphan) bool { return m.Matches && !m.Deleting && !o.SelectsAll }))
+	orphans := firstBatch(
+		list.Filter(o.Orphans, func(m Orphan) bool { return m.MatchesSelector && !m.Deleting && !o.SelectsAll }),
+	)
 	return Decision{
 		Adopt: list.Map(orphans, func(m Orphan) MachineTarget { return MachineTarget{m.Name, m.UID, m.Version, why} }),
 		Why:   fmt.Sprintf("adopt %s: %s", machineCountText(len(orphans)), why),
@@ -253,7 +256,7 @@ func tearDownSet(o *planner, active []Member) Decision {
 	if len(active) > 0 {
 		return Decision{
 			Delete: firstTargets(
-				list.SortedCopyOfLargeItems(active, deletionComparator(o.DeleteOrder)),
+				list.SortedCopyOfLargeItems(active, deletionComparator(o.DeletionOrder)),
 				"the set is being deleted",
 			),
 			Why: fmt.Sprintf("delete all %s: the set is being deleted", machineCountText(len(active))),
@@ -275,9 +278,9 @@ func syncTemplate(o *planner) Decision {
 	}
 }
 
-func firstBatch[T any](all []T) []T { return all[:min(len(all), MaxBatch)] }
+func firstBatch[T any](all []T) []T { return all[:min(len(all), MaxBatchSize)] }
 
-// firstTargets returns the first MaxBatch members as MachineTargets.
+// firstTargets returns the first MaxBatchSize members as MachineTargets.
 func firstTargets(members []Member, why string) []MachineTarget {
 	return list.Map(firstBatch(members), func(m Member) MachineTarget { return m.asTarget(why) })
 }

@@ -11,10 +11,10 @@ import (
 )
 
 // A deployment reads from the status the last size for which the set has started all creations and deletions.
-// ActedOnSize becomes the new size when all creations and deletions for it have been started.
+// ObservedReplicas becomes the new size when all creations and deletions for it have been started.
 func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 	refused := func(deleting bool) func(*scale.Facts) {
-		return func(o *scale.Facts) { o.LastFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
+		return func(o *scale.Facts) { o.LastWriteFailure = scale.WriteFailure{Deleting: deleting, Message: "quota"} }
 	}
 	for _, row := range []struct {
 		name string
@@ -28,16 +28,16 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 		{"machines to delete", newSet(3, runningMembers(4)...), false},
 		{"they go", newSet(3, append(runningMembers(3), newMember("z", day, asDeletingMachine))...), true},
 		{"one that failed is to be replaced", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine))...), false},
-		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine, withoutReplacement))...), true},
+		{"a deployment has not agreed to that yet", newSet(3, append(runningMembers(2), newMember("z", day, asFailedMachine, asUnreplaceableMachine))...), true},
 		{"one is to be remediated", newSet(3, append(runningMembers(2), newMember("z", day, asUnhealthyMachine, asMarkedMachine))...), false},
-		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, asUpdatedMachine)...), true},
+		{"more than wanted were handed over: the size follows", newSet(2, runningMembers(3, asMovedMachine)...), true},
 		{"scaled to none, and none is left", newSet(0), true},
 
 		{"frozen, one is missing", withChange(newSet(3, runningMembers(2)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), true},
 		{"frozen, one is too many", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), false},
 		{"closed", withChange(newSet(3), stopScaleUp), true},
 		{"preflight fails", withChange(newSet(3), func(o *scale.Facts) { o.Preflight = upgradingControlPlane() }), true},
-		{"its class is missing", withChange(newSet(3), func(o *scale.Facts) { o.MissingKinds = []string{"MachineClass"} }), true},
+		{"its class is missing", withChange(newSet(3), func(o *scale.Facts) { o.MissingObjectKinds = []string{"MachineClass"} }), true},
 		{"paused", withChange(newSet(3, runningMembers(4)...), pauseSet), true},
 		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.InvalidReason = "the selector is empty" }), true},
 		{"the next generation waits", withChange(newSet(1, newMember("z", 0, asNeverJoinedMachine)), func(o *scale.Facts) {
@@ -54,29 +54,29 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 		{"what is copied in place changes no number", newSet(1, runningMembers(1, withDrift("labels"))...), true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			row.o.ReportedStatus.ActedOnSize = 7
+			row.o.ReportedStatus.ObservedReplicas = 7
 			want := 7
 			if row.seen {
 				want = row.o.Replicas
 			}
 			plan := scale.PlanSet(row.o)
-			assert.Equal(t, want, plan.Status.ActedOnSize, plan.Decision.Why)
+			assert.Equal(t, want, plan.Status.ObservedReplicas, plan.Decision.Why)
 			assert.Equal(t, scale.Decide(row.o), plan.Decision)
 		})
 	}
 	t.Run("no size is below zero", func(t *testing.T) {
-		assert.Zero(t, scale.PlanSet(newSet(-1)).Status.ActedOnSize)
+		assert.Zero(t, scale.PlanSet(newSet(-1)).Status.ObservedReplicas)
 	})
 }
 
-// While machines are created in batches, ActedOnSize is still the previous size.
+// While machines are created in batches, ObservedReplicas is still the previous size.
 func TestObservedReplicasChangeAfterTheLastBatch(t *testing.T) {
 	w := newSetSimulation(newSet(2*scale.MaxCreations + 50))
 	for _, alive := range []int{scale.MaxCreations, 2 * scale.MaxCreations, 2*scale.MaxCreations + 50} {
-		require.Zero(t, w.ReportedStatus.ActedOnSize)
+		require.Zero(t, w.ReportedStatus.ObservedReplicas)
 		w.carryOutOneDecision(scale.Decide(w.Facts))
 		w.writeStatus()
 		require.Equal(t, alive, w.liveMachineCount())
 	}
-	assert.Equal(t, 2*scale.MaxCreations+50, w.ReportedStatus.ActedOnSize)
+	assert.Equal(t, 2*scale.MaxCreations+50, w.ReportedStatus.ObservedReplicas)
 }

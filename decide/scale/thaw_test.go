@@ -22,9 +22,9 @@ func TestEndOfAFreeze(t *testing.T) {
 		{"the annotation ends it", scale.FreezeState{HasLabel: true, UnfreezeRequested: true}, false, true},
 		{"an annotation without a freeze is removed, too", scale.FreezeState{UnfreezeRequested: true}, false, true},
 		{"its deployment is still frozen", scale.FreezeState{OwnerIsFrozen: true, HasLabel: true, UnfreezeRequested: true}, true, true},
-		{"as MCM: as many as end it", scale.FreezeState{HasLabel: true, EndMachineCount: 2}, false, true},
-		{"as MCM: one more", scale.FreezeState{HasLabel: true, EndMachineCount: 1}, true, false},
-		{"as MCM: not frozen", scale.FreezeState{EndMachineCount: 5}, false, false},
+		{"as MCM: as many as end it", scale.FreezeState{HasLabel: true, EndsAtMachineCount: 2}, false, true},
+		{"as MCM: one more", scale.FreezeState{HasLabel: true, EndsAtMachineCount: 1}, true, false},
+		{"as MCM: not frozen", scale.FreezeState{EndsAtMachineCount: 5}, false, false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(3, runningMembers(2)...)
@@ -34,7 +34,7 @@ func TestEndOfAFreeze(t *testing.T) {
 			if row.thaw {
 				o.Replicas = 2
 				o.ReportedStatus, o.ObservedGeneration = scale.PlanSet(o).Status, o.Generation
-				assert.Equal(t, attention.NeedScale, scale.PlanSet(o).Pending.Need, "the label has to go")
+				assert.Equal(t, attention.NeedScaling, scale.PlanSet(o).PendingWork.Need, "the label has to go")
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 
 var updateGolden = flag.Bool("update", false, "rewrite the golden traces; read the difference as prose")
 
-// compareGolden compares a world's log with the recorded trace.
-func compareGolden(t *testing.T, name string, w *setSimulation) {
+// compareWithGoldenTrace compares a world's log with the recorded trace.
+func compareWithGoldenTrace(t *testing.T, name string, w *setSimulation) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".trace")
 	if *updateGolden {
@@ -45,7 +45,7 @@ func TestTraceOfTheLifecycleOfASet(t *testing.T) {
 	w.runSteps(4).logNote("the set is deleted")
 	w.Deleting = true
 	w.runSteps(4)
-	compareGolden(t, "life", w)
+	compareWithGoldenTrace(t, "life", w)
 	assert.Empty(t, w.Members)
 	assert.True(t, scale.Decide(w.Facts).Done)
 	assert.Equal(t, 6, w.createdMachineCount)
@@ -59,7 +59,7 @@ func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	w.logNote("every machine fails before it joins").runSteps(40).logNote("the class is mended")
 	bad = false
 	w.runSteps(12)
-	compareGolden(t, "generations", w)
+	compareWithGoldenTrace(t, "generations", w)
 	assert.Equal(t, 2, w.liveMachineCount())
 	assert.Equal(t, 0, scale.PlanSet(w.Facts).Status.Overshoot)
 }
@@ -80,9 +80,9 @@ func TestTraceOfBlockedCreations(t *testing.T) {
 	w.MCM.Freeze.HasLabel, w.Replicas = false, 2
 	pauseSet(&w.Facts)
 	w.runSteps(2).logNote("the pause ends")
-	w.Pauses = nil
+	w.PauseSentences = nil
 	w.runSteps(3)
-	compareGolden(t, "blocked", w)
+	compareWithGoldenTrace(t, "blocked", w)
 	assert.Equal(t, 2, w.liveMachineCount())
 }
 
@@ -90,14 +90,14 @@ func TestTraceOfOwnership(t *testing.T) {
 	w := newSetSimulation(newSet(3))
 	w.Orphans = []scale.Orphan{newOrphan("found-1"), newOrphan("found-2")}
 	w.logNote("two machines without an owner match").runSteps(3).logNote("somebody changes the labels of one")
-	w.Members[0].Matches = false
+	w.Members[0].MatchesSelector = false
 	w.runSteps(4)
-	compareGolden(t, "ownership", w)
+	compareWithGoldenTrace(t, "ownership", w)
 	assert.Equal(t, 2, w.createdMachineCount)
 	assert.Equal(t, 3, w.liveMachineCount())
 }
 
-func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
+func TestOnlyMachinesMarkedByTheAutoscalerAreDeleted(t *testing.T) {
 	w := newSetSimulation(newSet(5, runningMembers(5)...))
 	w.logNote("the autoscaler marks m-2 and m-4, and scales to 3")
 	w.Now = w.Now.Add(time.Minute)
@@ -108,7 +108,7 @@ func TestExactlyTheMachinesThatTheAutoscalerMarkedAreDeleted(t *testing.T) {
 	w.runSteps(3).logNote("scaled out to 4 again")
 	w.MCM.AutoscaledAt, w.Replicas = w.Now, 4
 	w.runSteps(3)
-	compareGolden(t, "scaler", w)
+	compareWithGoldenTrace(t, "scaler", w)
 	assert.ElementsMatch(t, []string{"m-2", "m-4"}, w.deletedNames)
 	assert.Equal(t, 1, w.createdMachineCount)
 }
@@ -121,7 +121,7 @@ func TestTraceOfRemediation(t *testing.T) {
 		w.Members[i].Healthy, w.Members[i].Marked = scale.ConditionFalse, true
 	}
 	w.runSteps(6)
-	compareGolden(t, "remediation", w)
+	compareWithGoldenTrace(t, "remediation", w)
 	assert.Equal(t, []string{"m-3", "m-2", "m-1"}, w.deletedNames)
 }
 
@@ -129,12 +129,12 @@ func TestTraceOfRemediation(t *testing.T) {
 func TestSetNeverHasTooManyMachines(t *testing.T) {
 	throws := randomSource(3)
 	w := newSetSimulation(newSet(1000))
-	w.refusesCreation = func(int) bool { return throws.hasChanceOneIn(40) }
+	w.refusesCreation = func(int) bool { return throws.randomBoolOneIn(40) }
 	for w.liveMachineCount() < 1000 {
 		d := scale.Decide(w.Facts)
 		failing := w.refusesCreation
 		w.carryOutOneDecision(d)
-		if throws.hasChanceOneIn(2) {
+		if throws.randomBoolOneIn(2) {
 			w.refusesCreation = nil
 			w.carryOutOneDecision(d) // a worker died, and its activity runs again
 			w.refusesCreation = failing

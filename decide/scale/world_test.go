@@ -68,7 +68,7 @@ func (w *setSimulation) changeMachines() {
 		case m.Phase == "Pending" && w.failsToJoin != nil && w.failsToJoin(m.Name):
 			asNeverJoinedMachine(m)
 		case m.Phase == "Pending":
-			m.Phase, m.Joined, m.Node, m.Ready, m.ReadySince = "Running", true, scale.NodeHealthy, scale.ConditionTrue, w.Now
+			m.Phase, m.Joined, m.NodeState, m.Ready, m.ReadySince = "Running", true, scale.NodeHealthy, scale.ConditionTrue, w.Now
 		}
 	}
 }
@@ -81,12 +81,12 @@ func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 	}
 	for _, target := range d.Release {
 		w.removeMember(target)
-		w.ReleasedCount++
+		w.ReleasedMachineCount++
 	}
 	for _, target := range d.Adopt {
 		w.Orphans = slices.DeleteFunc(w.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
 		w.Members = append(w.Members, newMember(target.Name, 0, withoutCreationTime))
-		w.Members[len(w.Members)-1].Created = w.Now.Add(-time.Hour)
+		w.Members[len(w.Members)-1].CreatedAt = w.Now.Add(-time.Hour)
 	}
 	for _, target := range d.Keep {
 		asAutoPreservedMachine(w.memberOfTarget(target))
@@ -108,21 +108,21 @@ func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 // createBatches creates machines in batches, and stops after the first batch with an error. An existing name is not an
 // error, because an earlier run of the same decision created this machine.
 func (w *setSimulation) createBatches(names []string) bool {
-	w.LastFailure = scale.WriteFailure{}
+	w.LastWriteFailure = scale.WriteFailure{}
 	for _, size := range scale.BatchSizes(len(names)) {
 		for _, name := range names[:size] {
 			w.requestedCreationCount++
 			switch {
 			case w.refusesCreation != nil && w.refusesCreation(w.requestedCreationCount):
-				w.LastFailure.Message = fmt.Sprintf("create machine %d: refused", w.requestedCreationCount)
+				w.LastWriteFailure.Message = fmt.Sprintf("create machine %d: refused", w.requestedCreationCount)
 			case !slices.ContainsFunc(w.Members, func(m scale.Member) bool { return m.Name == name }):
 				m := newMember(name, 0, asFreshMachine)
-				m.Created = w.Now
+				m.CreatedAt = w.Now
 				w.Members = append(w.Members, m)
 				w.createdMachineCount++
 			}
 		}
-		if names = names[size:]; w.LastFailure.Message != "" {
+		if names = names[size:]; w.LastWriteFailure.Message != "" {
 			return false
 		}
 	}
@@ -144,7 +144,7 @@ func (w *setSimulation) removeMember(target scale.MachineTarget) {
 // writeStatus writes the status, and logs each changed condition.
 func (w *setSimulation) writeStatus() {
 	s := scale.PlanSet(w.Facts).Status
-	w.ReportedStatus.Peak, w.ReportedStatus.ActedOnSize = s.Peak, s.ActedOnSize
+	w.ReportedStatus.PeakReplicas, w.ReportedStatus.ObservedReplicas = s.PeakReplicas, s.ObservedReplicas
 	for _, c := range s.Conditions {
 		w.logChange(c.Type, fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 	}

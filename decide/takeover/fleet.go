@@ -15,8 +15,8 @@ const (
 	fleetLabelValue = "yes"
 )
 
-// controllerObject is the object of the findings about MCM's processes.
-const controllerObject = "machine-controller-manager"
+// mcmFindingObject is the object of the findings about MCM's processes.
+const mcmFindingObject = "machine-controller-manager"
 
 // PlanWaves returns the steps of the takeover of many namespaces, at most perWave of them at a time (0: all at once),
 // and the steps of the return of one wave. Namespaces with other blockers than MCM itself are in no wave; the second
@@ -25,7 +25,7 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 	var ready []Facts
 	var todo []string
 	for _, f := range all {
-		others := slices.DeleteFunc(Blockers(Decide(f)), func(x Finding) bool { return x.Object == controllerObject })
+		others := slices.DeleteFunc(Blockers(Decide(f)), func(x Finding) bool { return x.Object == mcmFindingObject })
 		if len(others) == 0 {
 			ready = append(ready, f)
 			continue
@@ -62,13 +62,13 @@ func PlanWaves(all []Facts, perWave int) (there, back []Step) {
 	number := 0
 	for wave := range slices.Chunk(ready, perWave) {
 		number++
-		there = append(there, planWave(number, wave))
+		there = append(there, waveStep(number, wave))
 	}
 	return there, waveReturnSteps()
 }
 
-// planWave returns the step of one wave.
-func planWave(number int, wave []Facts) Step {
+// waveStep returns the step of one wave.
+func waveStep(number int, wave []Facts) Step {
 	s := Step{Sentences: []string{
 		"Whoever scales machine-controller-manager up again, such as Gardener's gardenlet, must be told not to.",
 		"With Gardener's cluster autoscaler, delete the Deployments afterwards, and add the namespaces to the value autoscalerGuard.namespaces.",
@@ -89,7 +89,7 @@ func planWave(number int, wave []Facts) Step {
 		s.Commands,
 		fmt.Sprintf(
 			"millwright migrate check --all-namespaces --namespaces %s%s   # until its exit code is 0",
-			strings.Join(names, ","), phrase.TextIf(wave[0].AsMCM, " --as-mcm"),
+			strings.Join(names, ","), phrase.TextIf(wave[0].RunsAsMCM, " --as-mcm"),
 		),
 		fmt.Sprintf("kubectl label namespace %s %s=%s", strings.Join(names, " "), fleetLabel, fleetLabelValue),
 		"millwright fleet list",

@@ -33,7 +33,7 @@ func (f Facts) ownershipFindings() (all []Finding) {
 		}
 	}
 	shared("instance", func(m Machine) string { return m.ProviderID })
-	shared("node", func(m Machine) string { return m.Node })
+	shared("node", func(m Machine) string { return m.NodeName })
 	for _, m := range f.Machines {
 		if m.NodeProviderID != "" {
 			all = append(all, Finding{
@@ -41,7 +41,7 @@ func (f Facts) ownershipFindings() (all []Finding) {
 				"machine/" + m.Name,
 				fmt.Sprintf(
 					"its node %s belongs to instance %s, and the machine names %s: the node would not be drained before the instance is deleted",
-					m.Node,
+					m.NodeName,
 					m.NodeProviderID,
 					m.ProviderID,
 				),
@@ -63,9 +63,9 @@ func textsByNeed() map[attention.Need]needTexts {
 			"",
 		},
 		attention.NeedNodeName: {"with a node whose name is not recorded yet: it is recorded", ""},
-		attention.NeedNode:     {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
+		attention.NeedNodeJoin: {"waiting for a node to join: Millwright waits on, and the creation timeout runs on", ""},
 		attention.NeedRecovery: {"unhealthy: Millwright waits on, and the health timeout runs on", ""},
-		attention.NeedSync: {
+		attention.NeedNodeSync: {
 			"with a node that is not as template and class want it: Millwright changes it, as machine-controller-manager would",
 			"",
 		},
@@ -108,9 +108,9 @@ func (f Facts) machineFindings() (all []Finding) {
 		said := map[string]bool{}
 		for _, m := range of {
 			names = append(names, m.Name)
-			if k.need == attention.NeedSync && !said[m.Why] {
-				said[m.Why] = true
-				whys = append(whys, m.Why)
+			if k.need == attention.NeedNodeSync && !said[m.NeedReason] {
+				said[m.NeedReason] = true
+				whys = append(whys, m.NeedReason)
 			}
 		}
 		says := fmt.Sprintf("%s %s (%s)", phrase.CountText(len(of), "machine"), what.message, joinNames(names))
@@ -129,7 +129,7 @@ func (f Facts) machineFindings() (all []Finding) {
 		needTexts{"failed: each is replaced when its budget allows that", "to keep one for inspection: millwright preserve"},
 	)
 	for _, need := range []attention.Need{
-		attention.NeedInstance, attention.NeedNodeName, attention.NeedNode, attention.NeedRecovery, attention.NeedSync, attention.NeedPreservation, attention.NeedInPlaceUpdate,
+		attention.NeedInstance, attention.NeedNodeName, attention.NeedNodeJoin, attention.NeedRecovery, attention.NeedNodeSync, attention.NeedPreservation, attention.NeedInPlaceUpdate,
 		attention.NeedDrain, attention.NeedDeletion,
 	} {
 		add(key{need: need}, textsByNeed()[need])

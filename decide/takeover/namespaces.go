@@ -38,7 +38,7 @@ func (f Facts) namespaceFindings() (all []Finding) {
 			o.MachineCount,
 			"Machine",
 		) + ", too, with the same target cluster"
-		if slices.ContainsFunc(o.Leases, f.isFreshLease) {
+		if slices.ContainsFunc(o.Leases, f.isHeldLease) {
 			says += ", while machine-controller-manager is at work there"
 		}
 		all = append(all, Finding{WeightBlocker, "namespace/" + o.Namespace, says, f.namespaceHint()})
@@ -51,7 +51,7 @@ func (f Facts) namespaceHint() string {
 		", and give this command the same flag; else take it over together with this namespace, and name both in the flag"
 }
 
-// isFreshLease reports whether a Lease is valid and has a holder.
-func (f Facts) isFreshLease(l Lease) bool {
+// isHeldLease reports whether a Lease is valid and has a holder.
+func (f Facts) isHeldLease(l Lease) bool {
 	return l.Holder != "" && f.Now.Sub(l.RenewedAt) <= l.Duration
 }

@@ -34,7 +34,7 @@ func PlanSteps(f Facts) (there, back []Step) {
 func (f Facts) preparationSteps(findings []Finding) []Step {
 	var todo []string
 	for _, x := range findings {
-		if x.Weight == WeightBlocker && x.Object != controllerObject && x.Object != "CRDs" {
+		if x.Weight == WeightBlocker && x.Object != mcmFindingObject && x.Object != "CRDs" {
 			todo = append(todo, fmt.Sprintf("%s: %s: %s", x.Object, x.Message, x.Advice))
 		}
 	}
@@ -66,9 +66,9 @@ func (f Facts) stopSteps() []Step {
 		)
 	}
 	controllers := []string{"machine-controller-manager"}
-	if len(f.Controllers) > 0 {
+	if len(f.MCMControllers) > 0 {
 		controllers = nil
-		for _, c := range f.Controllers {
+		for _, c := range f.MCMControllers {
 			controllers = append(controllers, c.Name)
 		}
 	}
@@ -78,7 +78,7 @@ func (f Facts) stopSteps() []Step {
 		Commands: []string{
 			fmt.Sprintf("kubectl scale deployment %s --namespace %s --replicas=0", strings.Join(controllers, " "), f.Namespace),
 			"millwright migrate check --namespace " + f.Namespace + phrase.TextIf(
-				f.AsMCM,
+				f.RunsAsMCM,
 				" --as-mcm",
 			) + "   # until its exit code is 0",
 		},
@@ -108,7 +108,7 @@ func (f Facts) startSteps() []Step {
 			),
 		)
 	}
-	if f.AsMCM {
+	if f.RunsAsMCM {
 		says = append(says, "Add --as-mcm to worker.args and to bridge.args of your values.")
 	}
 	return []Step{
@@ -128,7 +128,7 @@ func (f Facts) objectSteps(findings []Finding) []Step {
 	var says []string
 	for _, x := range findings {
 		if x.Weight == WeightNote ||
-			x.Weight == WeightOK && strings.HasPrefix(x.Object, "machine") && x.Object != controllerObject {
+			x.Weight == WeightOK && strings.HasPrefix(x.Object, "machine") && x.Object != mcmFindingObject {
 			says = append(says, fmt.Sprintf("%s: %s.", x.Object, x.Message))
 		}
 	}

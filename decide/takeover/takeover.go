@@ -42,7 +42,7 @@ func Decide(f Facts) []Finding {
 		f.installationFindings(),
 		f.namespaceFindings(),
 		f.classFindings(),
-		f.refusedSpecFindings(),
+		f.rejectedTemplateFindings(),
 		f.deploymentFindings(),
 		f.setFindings(),
 		f.ownershipFindings(),
@@ -66,10 +66,10 @@ func (f Facts) installationFindings() (all []Finding) {
 	const stop = "stop it, and wait until its calls to the cloud have ended"
 	working := f.signsOfRunningMCM()
 	for _, w := range working {
-		all = append(all, Finding{WeightBlocker, controllerObject, w, stop})
+		all = append(all, Finding{WeightBlocker, mcmFindingObject, w, stop})
 	}
 	if len(working) == 0 {
-		all = append(all, Finding{WeightOK, controllerObject, "it is not at work in namespace " + f.Namespace, ""})
+		all = append(all, Finding{WeightOK, mcmFindingObject, "it is not at work in namespace " + f.Namespace, ""})
 	}
 	if len(f.MissingKinds) > 0 {
 		all = append(all, Finding{
@@ -91,14 +91,14 @@ func (f Facts) installationFindings() (all []Finding) {
 // signsOfRunningMCM returns one sentence for each sign that MCM is running.
 func (f Facts) signsOfRunningMCM() (signs []string) {
 	for _, l := range f.Leases {
-		if f.isFreshLease(l) {
+		if f.isHeldLease(l) {
 			signs = append(
 				signs,
 				fmt.Sprintf("it is at work: %s renewed Lease %s at %s", l.Holder, l.Name, phrase.ClockText(l.RenewedAt, f.Now)),
 			)
 		}
 	}
-	for _, c := range f.Controllers {
+	for _, c := range f.MCMControllers {
 		if c.Replicas > 0 {
 			signs = append(signs, fmt.Sprintf("Deployment %s has %s", c.Name, phrase.CountText(c.Replicas, "replica")))
 		}
@@ -117,7 +117,7 @@ func (f Facts) classFindings() (all []Finding) {
 				object,
 				fmt.Sprintf(
 					"it does not exist, and %s it: their instances can be neither created nor deleted",
-					namingMachinesClause(c.MachineCount),
+					referencingMachinesClause(c.MachineCount),
 				),
 				"create the class, if its machines are wanted",
 			})
@@ -131,7 +131,7 @@ func (f Facts) classFindings() (all []Finding) {
 		default:
 			well++
 		}
-		for _, l := range c.SecretsOfOtherNamespaces {
+		for _, l := range c.CrossNamespaceSecrets {
 			all = append(all, f.secretFindings(object, l)...)
 		}
 	}
@@ -139,7 +139,7 @@ func (f Facts) classFindings() (all []Finding) {
 }
 
 // secretFindings returns a finding if a class uses a Secret of another namespace that does not permit the use.
-func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding {
+func (f Facts) secretFindings(object string, l CrossNamespaceSecret) []Finding {
 	const annotation = vocabulary.AnnotationAllowedClassNamespaces
 	secret := "it uses Secret " + l.Namespace + "/" + l.Name + " of another namespace, which "
 	refused := "instances of its machines can be neither created nor deleted"
@@ -164,7 +164,7 @@ func (f Facts) secretFindings(object string, l SecretOfOtherNamespace) []Finding
 	}
 }
 
-func namingMachinesClause(machines int) string {
+func referencingMachinesClause(machines int) string {
 	return phrase.CountText(machines, "machine") + phrase.SingularOrPlural(machines, " names", " name")
 }
 
@@ -176,10 +176,10 @@ func okFindings(n int, object, one, several string) []Finding {
 	return []Finding{{WeightOK, object, fmt.Sprint(n, " ", phrase.SingularOrPlural(n, one, several)), ""}}
 }
 
-func (f Facts) refusedSpecFindings() (all []Finding) {
-	for _, r := range f.RefusedSpecs {
+func (f Facts) rejectedTemplateFindings() (all []Finding) {
+	for _, r := range f.RejectedTemplates {
 		all = append(all, Finding{
-			WeightBlocker, r.Object, "the API server takes no machine of its template: " + r.Why,
+			WeightBlocker, r.Object, "the API server takes no machine of its template: " + r.Reason,
 			"correct this field of the template",
 		})
 	}
@@ -208,17 +208,22 @@ func (f Facts) deploymentFindings() (all []Finding) {
 				Finding{
 					WeightNote,
 					object,
-					"none of its sets has its template: a rollout begins; " + d.Why,
+					"none of its sets has its template: a rollout begins; " + d.NextAction,
 					pauseCommand(d.Name, f.Namespace),
 				},
 			)
 		case d.Rolling:
 			all = append(
 				all,
-				Finding{WeightNote, object, "a rollout is in progress, and goes on: " + d.Why, pauseCommand(d.Name, f.Namespace)},
+				Finding{
+					WeightNote,
+					object,
+					"a rollout is in progress, and goes on: " + d.NextAction,
+					pauseCommand(d.Name, f.Namespace),
+				},
 			)
 		}
-		all = append(all, f.behaviourFindings(object, d.MinReady, d.Frozen)...)
+		all = append(all, f.behaviourFindings(object, d.MinReadyDuration, d.Frozen)...)
 		if len(all) == before {
 			rest++
 		}
@@ -240,7 +245,7 @@ func pauseCommand(name, namespace string) string {
 
 // behaviourFindings returns the differences between MCM and Millwright without --as-mcm for an object.
 func (f Facts) behaviourFindings(object string, minReady time.Duration, frozen bool) (all []Finding) {
-	if f.AsMCM {
+	if f.RunsAsMCM {
 		return nil
 	}
 	if minReady > 0 {
@@ -276,7 +281,7 @@ func (f Facts) setFindings() (all []Finding) {
 		work := phrase.NonEmptyTexts(
 			phrase.TextIf(s.CreationCount > 0, "%s to create", phrase.CountText(s.CreationCount, "machine")),
 			phrase.TextIf(s.DeletionCount > 0, "%s to delete", phrase.CountText(s.DeletionCount, "machine")),
-			phrase.TextIf(s.RelabelCount > 0, "%s to relabel", phrase.CountText(s.RelabelCount, "machine")),
+			phrase.TextIf(s.MetadataChangeCount > 0, "%s to relabel", phrase.CountText(s.MetadataChangeCount, "machine")),
 		)
 		if len(work) > 0 {
 			all = append(
@@ -284,13 +289,17 @@ func (f Facts) setFindings() (all []Finding) {
 				Finding{
 					WeightNote,
 					object,
-					"it is not of the wanted size or template: " + phrase.JoinNames(work, maxNamesPerFinding, ", ") + "; " + s.Why,
+					"it is not of the wanted size or template: " + phrase.JoinNames(
+						work,
+						maxNamesPerFinding,
+						", ",
+					) + "; " + s.NextAction,
 					"",
 				},
 			)
 		}
 		if s.Standalone {
-			all = append(all, f.behaviourFindings(object, s.MinReady, s.Frozen)...)
+			all = append(all, f.behaviourFindings(object, s.MinReadyDuration, s.Frozen)...)
 		} else {
 			all = append(all, f.behaviourFindings(object, 0, s.Frozen)...)
 		}

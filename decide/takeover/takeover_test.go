@@ -36,9 +36,9 @@ func findingsOfObject(f takeover.Facts, object string) (lines []string) {
 func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	for before, after := range map[string]string{"": "shop", "bakery": "bakery,shop"} {
 		f := newFacts(func(f *takeover.Facts) {
-			l := takeover.SecretOfOtherNamespace{Namespace: "credentials", Name: "account", AllowedNamespaces: before}
+			l := takeover.CrossNamespaceSecret{Namespace: "credentials", Name: "account", AllowedNamespaces: before}
 			f.Classes = []takeover.Class{
-				{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{l}},
+				{Name: "c", Exists: true, Provider: "aws", CrossNamespaceSecrets: []takeover.CrossNamespaceSecret{l}},
 			}
 		})
 		first := takeover.Decide(f)[0]
@@ -53,7 +53,7 @@ func TestTheAnnotationOfASecretKeepsItsOldValue(t *testing.T) {
 	}
 }
 
-func TestManyNamespacesAreNotAllNamed(t *testing.T) {
+func TestFindingsNameAtMostFiveNamespaces(t *testing.T) {
 	f := newFacts(func(f *takeover.Facts) {
 		for i := range 8 {
 			f.OtherNamespaces = append(
@@ -91,9 +91,11 @@ func TestTakeoverFindings(t *testing.T) {
 			f.Leases = []takeover.Lease{{Name: "machine-controller", RenewedAt: now, Duration: 15 * time.Second}}
 		}, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
 		"MCM without a Lease": {func(f *takeover.Facts) {
-			f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 2}}
+			f.MCMControllers = []takeover.MCMController{{Name: "machine-controller-manager", Replicas: 2}}
 		}, "machine-controller-manager", []string{"first Deployment machine-controller-manager has 2 replicas"}},
-		"MCM scaled to 0":             {func(f *takeover.Facts) { f.Controllers = []takeover.Controller{{Name: "machine-controller-manager"}} }, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
+		"MCM scaled to 0": {func(f *takeover.Facts) {
+			f.MCMControllers = []takeover.MCMController{{Name: "machine-controller-manager"}}
+		}, "machine-controller-manager", []string{"ok it is not at work in namespace shop"}},
 		"the CRDs of MCM":             {func(f *takeover.Facts) { f.MissingKinds = []string{"machinedrainrules", "rolloutpolicies"} }, "CRDs", []string{"first the API server has no machinedrainrules, rolloutpolicies"}},
 		"not everything can be read":  {func(f *takeover.Facts) { f.UnreadableObjects = []string{"leases is forbidden"} }, "rights", []string{"first leases is forbidden"}},
 		"a class that does not exist": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", MachineCount: 2}} }, "machineclass/c", []string{"note it does not exist, and 2 machines name it: their instances can be neither created nor deleted"}},
@@ -105,63 +107,63 @@ func TestTakeoverFindings(t *testing.T) {
 		}, "machineclass/c", []string{"first a_b is no name"}},
 		"classes that are well": {func(f *takeover.Facts) { f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws"}} }, "machineclasses", []string{"ok 1 class names its provider"}},
 		"a Secret of another namespace that does not allow it": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", CrossNamespaceSecrets: []takeover.CrossNamespaceSecret{
 				{Namespace: "credentials", Name: "data", AllowsUse: true}, {Namespace: "credentials", Name: "account"},
 			}}}
 		}, "machineclass/c", []string{"first it uses Secret credentials/account of another namespace, which does not allow that: instances of its machines can be neither created nor deleted"}},
 		"a Secret of another namespace that cannot be read": {func(f *takeover.Facts) {
-			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", SecretsOfOtherNamespaces: []takeover.SecretOfOtherNamespace{{Namespace: "credentials", Name: "account", ReadError: "forbidden"}}}}
+			f.Classes = []takeover.Class{{Name: "c", Exists: true, Provider: "aws", CrossNamespaceSecrets: []takeover.CrossNamespaceSecret{{Namespace: "credentials", Name: "account", ReadError: "forbidden"}}}}
 		}, "machineclass/c", []string{"note it uses Secret credentials/account of another namespace, which cannot be read: forbidden; without the annotation machine.sapcloud.io/allowed-class-namespaces, instances of its machines can be neither created nor deleted"}},
 		"a template that is refused": {func(f *takeover.Facts) {
-			f.RefusedSpecs = []takeover.RefusedSpec{{Object: "machinedeployment/d", Why: "spec.drainTimeout: is negative"}}
+			f.RejectedTemplates = []takeover.RejectedTemplate{{Object: "machinedeployment/d", Reason: "spec.drainTimeout: is negative"}}
 		}, "machinedeployment/d", []string{"first the API server takes no machine of its template: spec.drainTimeout: is negative"}},
 		"a deployment that is not valid": {func(f *takeover.Facts) {
 			f.Deployments = []takeover.Deployment{{Name: "d", InvalidReason: "no selector"}}
 		}, "machinedeployment/d", []string{"first no selector"}},
 		"no set has the template": {func(f *takeover.Facts) {
-			f.Deployments = []takeover.Deployment{{Name: "d", NeedsNewSet: true, Rolling: true, Why: "create a set"}}
+			f.Deployments = []takeover.Deployment{{Name: "d", NeedsNewSet: true, Rolling: true, NextAction: "create a set"}}
 		}, "machinedeployment/d", []string{"note none of its sets has its template: a rollout begins; create a set"}},
 		"a rollout in progress": {func(f *takeover.Facts) {
-			f.Deployments = []takeover.Deployment{{Name: "d", Rolling: true, Why: "d-2: 1 -> 2"}}
+			f.Deployments = []takeover.Deployment{{Name: "d", Rolling: true, NextAction: "d-2: 1 -> 2"}}
 		}, "machinedeployment/d", []string{"note a rollout is in progress, and goes on: d-2: 1 -> 2"}},
 		"minReadySeconds is obeyed": {func(f *takeover.Facts) {
-			f.Deployments = []takeover.Deployment{{Name: "d", MinReady: 500 * time.Second}}
+			f.Deployments = []takeover.Deployment{{Name: "d", MinReadyDuration: 500 * time.Second}}
 		}, "machinedeployment/d", []string{"note minReadySeconds is obeyed: a machine is available 8m20s after it is ready, and not at once"}},
 		"minReadySeconds, as MCM": {func(f *takeover.Facts) {
-			f.AsMCM, f.Deployments = true, []takeover.Deployment{{Name: "d", MinReady: 500 * time.Second}}
+			f.RunsAsMCM, f.Deployments = true, []takeover.Deployment{{Name: "d", MinReadyDuration: 500 * time.Second}}
 		}, "machinedeployments", []string{"ok 1 deployment keeps its sets and revisions"}},
 		"a freeze that was left":         {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machineset/s", []string{"note it is frozen, and stays so: it creates no machines"}},
-		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.AsMCM, f.Sets = true, []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
+		"a freeze that was left, as MCM": {func(f *takeover.Facts) { f.RunsAsMCM, f.Sets = true, []takeover.MachineSet{{Name: "s", Frozen: true}} }, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"minReadySeconds of a set alone": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReadyDuration: time.Minute}, {Name: "t", MinReadyDuration: time.Minute}}
 		}, "machineset/s", []string{"note minReadySeconds is obeyed: a machine is available 60s after it is ready, and not at once"}},
 		"that of a deployment's set is one": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReady: time.Minute}, {Name: "t", MinReady: time.Minute}}
+			f.Sets = []takeover.MachineSet{{Name: "s", Standalone: true, MinReadyDuration: time.Minute}, {Name: "t", MinReadyDuration: time.Minute}}
 		}, "machinesets", []string{"ok 1 set has the wanted size"}},
 		"a set that is not as it should be": {func(f *takeover.Facts) {
-			f.Sets = []takeover.MachineSet{{Name: "s", CreationCount: 2, DeletionCount: 1, RelabelCount: 3, Why: "create 2"}}
+			f.Sets = []takeover.MachineSet{{Name: "s", CreationCount: 2, DeletionCount: 1, MetadataChangeCount: 3, NextAction: "create 2"}}
 		}, "machineset/s", []string{"note it is not of the wanted size or template: 2 machines to create, 1 machine to delete, 3 machines to relabel; create 2"}},
 		"a set that is not valid": {func(f *takeover.Facts) { f.Sets = []takeover.MachineSet{{Name: "s", InvalidReason: "no selector"}} }, "machineset/s", []string{"first no selector"}},
 		"two machines with one instance": {func(f *takeover.Facts) {
 			f.Machines = []takeover.Machine{{Name: "a", ProviderID: "x:///1"}, {Name: "b", ProviderID: "x:///1"}, {Name: "c", ProviderID: "x:///2"}}
 		}, "machine/a", []string{"first machines a, b name the same instance x:///1"}},
 		"two machines with one node": {func(f *takeover.Facts) {
-			f.Machines = []takeover.Machine{{Name: "a", Node: "n"}, {Name: "b", Node: "n"}, {Name: "c"}, {Name: "d"}}
+			f.Machines = []takeover.Machine{{Name: "a", NodeName: "n"}, {Name: "b", NodeName: "n"}, {Name: "c"}, {Name: "d"}}
 		}, "machine/a", []string{"first machines a, b name the same node n"}},
 		"a node of another instance": {func(f *takeover.Facts) {
-			f.Machines = []takeover.Machine{{Name: "a", Node: "n", ProviderID: "x:///1", NodeProviderID: "x:///2"}}
+			f.Machines = []takeover.Machine{{Name: "a", NodeName: "n", ProviderID: "x:///1", NodeProviderID: "x:///2"}}
 		}, "machine/a", []string{"first its node n belongs to instance x:///2, and the machine names x:///1: the node would not be drained before the instance is deleted"}},
 		"machines that are as they should be": {func(f *takeover.Facts) {
-			f.Machines = []takeover.Machine{{Name: "a"}, {Name: "b", Need: attention.NeedPreservationEnd, Preserved: true}, {Name: "c", Need: attention.NeedHealth}}
+			f.Machines = []takeover.Machine{{Name: "a"}, {Name: "b", Need: attention.NeedPreservationEnd, Preserved: true}, {Name: "c", Need: attention.NeedStatusUpdate}}
 		}, "machines", []string{"ok 3 machines are as wanted: machine, node and instance stay as they are; 1 preserved"}},
 		"one machine": {func(f *takeover.Facts) { f.Machines = []takeover.Machine{{Name: "a"}} }, "machines", []string{"ok 1 machine is as wanted: machine, node and instance stay as they are"}},
 		"machines in every state": {func(f *takeover.Facts) {
 			for need, name := range map[attention.Need]string{
-				attention.NeedInstance: "i", attention.NeedNode: "n", attention.NeedRecovery: "r", attention.NeedSync: "s", attention.NeedDeletion: "d",
+				attention.NeedInstance: "i", attention.NeedNodeJoin: "n", attention.NeedRecovery: "r", attention.NeedNodeSync: "s", attention.NeedDeletion: "d",
 			} {
-				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need, Why: "node lacks our finalizer"})
+				f.Machines = append(f.Machines, takeover.Machine{Name: name, Need: need, NeedReason: "node lacks our finalizer"})
 			}
-			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.NeedHealth, Fails: true})
+			f.Machines = append(f.Machines, takeover.Machine{Name: "f", Need: attention.NeedStatusUpdate, Fails: true})
 		}, "machines", []string{
 			"note 1 machine failed: each is replaced when its budget allows that (f)",
 			"note 1 machine being created: Millwright adopts the instance that has the name of the machine, or creates one (i)",
@@ -209,8 +211,8 @@ func TestFindingsAreSortedByWeight(t *testing.T) {
 
 func TestTakeoverSteps(t *testing.T) {
 	there, back := takeover.PlanSteps(newFacts(func(f *takeover.Facts) {
-		f.AsMCM = true
-		f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
+		f.RunsAsMCM = true
+		f.MCMControllers = []takeover.MCMController{{Name: "machine-controller-manager", Replicas: 1}}
 		f.Classes = []takeover.Class{
 			{Name: "a", Exists: true, Provider: "aws"},
 			{Name: "b", Exists: true, Provider: "aws"},
@@ -261,7 +263,7 @@ func TestWavesContainTheNamespacesThatOnlyMCMBlocks(t *testing.T) {
 	var all []takeover.Facts
 	for _, name := range []string{"a", "b", "c", "d"} {
 		f := newFacts(func(f *takeover.Facts) {
-			f.Controllers = []takeover.Controller{{Name: "machine-controller-manager", Replicas: 1}}
+			f.MCMControllers = []takeover.MCMController{{Name: "machine-controller-manager", Replicas: 1}}
 		})
 		f.Namespace = name
 		all = append(all, f)

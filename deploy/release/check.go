@@ -110,9 +110,9 @@ func changelogTitles(version string) []string {
 	return all
 }
 
-// markdownLink matches a Markdown link to a page of the clone. Release notes are read outside of the clone, where the
-// link would be broken.
-var markdownLink = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
+// markdownLinkPattern matches a Markdown link to a page of the clone. Release notes are read outside of the clone,
+// where the link would be broken.
+var markdownLinkPattern = regexp.MustCompile(`\[([^\]]+)\]\([^):]+\)`)
 
 // changelogSection returns the section of a version in the changelog. The section must be the first section of the
 // file.
@@ -134,7 +134,7 @@ func changelogSection(changelog, version string) (string, error) {
 		if text = strings.TrimSpace(text); text == "" {
 			return "", fmt.Errorf("docs/changelog.md says nothing about %s", version)
 		}
-		return markdownLink.ReplaceAllString(text, "$1"), nil
+		return markdownLinkPattern.ReplaceAllString(text, "$1"), nil
 	}
 	return "", fmt.Errorf(
 		"docs/changelog.md has no section with the title %s",
@@ -155,11 +155,11 @@ func (r *release) cloneCommit(ctx context.Context) error {
 	return err
 }
 
-// checkStableNames refuses a version without a list of promised names or histories. checkStableNames also refuses a
+// checkPromisedNames refuses a version without a list of promised names or histories. checkPromisedNames also refuses a
 // version that lacks a name that an earlier version promised, and the first release of a minor version if its names
-// differ from the promised names. checkStableNames tags the commit of r.cloneFolder for the modules of the images,
+// differ from the promised names. checkPromisedNames tags the commit of r.cloneFolder for the modules of the images,
 // because the go command reads a module's version from these tags.
-func (r *release) checkStableNames(ctx context.Context) error {
+func (r *release) checkPromisedNames(ctx context.Context) error {
 	minor := semver.MajorMinor(r.version)
 	list := "test/reference/testdata/" + minor + ".txt"
 	for _, name := range []string{list, "workflows/testdata/replay/" + minor + ".sum"} {
@@ -201,18 +201,18 @@ func (r *release) checkStableNames(ctx context.Context) error {
 		ctx,
 		r.cloneFolder,
 		r.goEnvironment(),
-		"go", "test", "-count=1", "-run=^(TestPromisedNamesStay|TestWhatWasReleasedIsStillPromised)$", "./test/reference",
+		"go", "test", "-count=1", "-run=^(TestPromisedNamesStay|TestReleasedNamesAreStillPromised)$", "./test/reference",
 	); err != nil {
 		return err
 	}
-	for _, i := range imagesOfRelease() {
+	for _, i := range releaseImages() {
 		if _, err := runGit(
 			ctx,
 			r.cloneFolder,
 			"-c",
 			"tag.gpgSign=false",
 			"tag",
-			path.Join(i.module, r.version),
+			path.Join(i.moduleFolder, r.version),
 		); err != nil {
 			return err
 		}

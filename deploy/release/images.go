@@ -23,13 +23,13 @@ import (
 // image describes one container image of a release. The image has the same content as an image that is built from
 // deploy/image/Dockerfile or Dockerfile.provider.
 type image struct {
-	name     string
-	module   string   // folder of the Go module; empty: the root module
-	packages []string // Go packages to build; their programs are at the root of the image
-	program  string   // file name of the only program; empty: each program has the name of its package
+	name         string
+	moduleFolder string   // folder of the Go module; empty: the root module
+	packages     []string // Go packages to build; their programs are at the root of the image
+	programName  string   // file name of the only program; empty: each program has the name of its package
 }
 
-func imagesOfRelease() []image {
+func releaseImages() []image {
 	return []image{
 		{
 			name: "millwright",
@@ -40,12 +40,17 @@ func imagesOfRelease() []image {
 				"./deploy/image/probe",
 			},
 		},
-		{name: "millwright-provider-incus", module: "provider/incus", packages: []string{"./worker"}, program: "provider"},
 		{
-			name:     "millwright-provider-libvirt",
-			module:   "examples/provider-libvirt",
-			packages: []string{"./worker"},
-			program:  "provider",
+			name:         "millwright-provider-incus",
+			moduleFolder: "provider/incus",
+			packages:     []string{"./worker"},
+			programName:  "provider",
+		},
+		{
+			name:         "millwright-provider-libvirt",
+			moduleFolder: "examples/provider-libvirt",
+			packages:     []string{"./worker"},
+			programName:  "provider",
 		},
 	}
 }
@@ -55,10 +60,10 @@ const imageUser = "65532:65532"
 
 // writeImages writes each image as an OCI archive: one index with one image per architecture of linux.
 func (r *release) writeImages(context.Context) error {
-	for _, i := range imagesOfRelease() {
+	for _, i := range releaseImages() {
 		index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 		for _, p := range r.platforms {
-			if p.system != "linux" {
+			if p.operatingSystem != "linux" {
 				continue
 			}
 			one, err := r.buildImage(i, p)
@@ -66,7 +71,7 @@ func (r *release) writeImages(context.Context) error {
 				return fmt.Errorf("image %s for %s: %w", i.name, p, err)
 			}
 			index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{
-				Platform: &v1.Platform{OS: p.system, Architecture: p.architecture},
+				Platform: &v1.Platform{OS: p.operatingSystem, Architecture: p.architecture},
 			}})
 		}
 		if err := r.writeArchive(i, index); err != nil {
@@ -118,7 +123,7 @@ func (r *release) buildImage(i image, p platform) (v1.Image, error) {
 		return nil, err
 	}
 	config = config.DeepCopy()
-	config.OS, config.Architecture, config.Created = p.system, p.architecture, v1.Time{Time: r.commitTime}
+	config.OS, config.Architecture, config.Created = p.operatingSystem, p.architecture, v1.Time{Time: r.commitTime}
 	config.Config = v1.Config{
 		User:       imageUser,
 		WorkingDir: "/",

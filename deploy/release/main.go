@@ -112,7 +112,7 @@ func (r *release) run(ctx context.Context) (err error) {
 		do   func(context.Context) error
 	}{
 		{"clone the commit", r.cloneCommit},
-		{"compare with what the version promises", r.checkStableNames},
+		{"compare with what the version promises", r.checkPromisedNames},
 		{"build the programs", r.buildPrograms},
 		{"pack the programs", r.packPrograms},
 		{"list the modules of the programs", r.writeModuleLists},
@@ -139,9 +139,9 @@ func (r *release) run(ctx context.Context) (err error) {
 func (r *release) outputFolder() string { return filepath.Join(r.repo, "bin", "release", r.version) }
 
 // platform is an operating system with an architecture.
-type platform struct{ system, architecture string }
+type platform struct{ operatingSystem, architecture string }
 
-func (p platform) String() string { return p.system + "/" + p.architecture }
+func (p platform) String() string { return p.operatingSystem + "/" + p.architecture }
 
 // parsePlatforms parses the value of the flag --platforms.
 func parsePlatforms(list string) (platforms []platform, err error) {

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// initClone makes a Git repository with one commit that contains the given changelog.
-func initClone(t *testing.T, changelog string) string {
+// initRepo makes a Git repository with one commit that contains the given changelog.
+func initRepo(t *testing.T, changelog string) string {
 	t.Helper()
 	repo := t.TempDir()
 	runCommand(t, repo, "git", "init", "-q")
@@ -100,7 +100,7 @@ func TestCheckRefusesAReleaseBeforeTheBuild(t *testing.T) {
 			if row.changelog == "" {
 				row.changelog = good
 			}
-			repo := initClone(t, row.changelog)
+			repo := initRepo(t, row.changelog)
 			if row.given != nil {
 				row.given(t, repo)
 			}
@@ -136,7 +136,7 @@ func TestParsePlatforms(t *testing.T) {
 }
 
 // Each release image has the same programs, paths and user as the image of its Dockerfile.
-func TestImagesEqualTheDockerfiles(t *testing.T) {
+func TestReleaseImagesMatchTheDockerfiles(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join("..", "image", name))
 		require.NoError(t, err)
@@ -148,11 +148,11 @@ func TestImagesEqualTheDockerfiles(t *testing.T) {
 	built := regexp.MustCompile(`-ldflags "-s -w" -o (/out/\S*) (.+)\n`)
 	found := built.FindStringSubmatch(read("Dockerfile"))
 	require.NotNil(t, found)
-	assert.Equal(t, []string{"/out/", strings.Join(imagesOfRelease()[0].packages, " ")}, found[1:])
+	assert.Equal(t, []string{"/out/", strings.Join(releaseImages()[0].packages, " ")}, found[1:])
 	found = built.FindStringSubmatch(read("Dockerfile.provider"))
 	require.NotNil(t, found)
-	for _, i := range imagesOfRelease()[1:] {
-		assert.Equal(t, []string{"/out/" + i.program, strings.Join(i.packages, " ")}, found[1:])
-		assert.FileExists(t, filepath.Join("..", "..", i.module, "go.mod"))
+	for _, i := range releaseImages()[1:] {
+		assert.Equal(t, []string{"/out/" + i.programName, strings.Join(i.packages, " ")}, found[1:])
+		assert.FileExists(t, filepath.Join("..", "..", i.moduleFolder, "go.mod"))
 	}
 }

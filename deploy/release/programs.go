@@ -39,15 +39,15 @@ func (r *release) goEnvironment(more ...string) []string {
 
 // programFolder returns the folder of the programs of one image for one platform.
 func (r *release) programFolder(i image, p platform) string {
-	return filepath.Join(r.programsFolder, p.system+"_"+p.architecture, i.name)
+	return filepath.Join(r.programsFolder, p.operatingSystem+"_"+p.architecture, i.name)
 }
 
 // buildPrograms builds the programs of all images for linux, and only millwright for the other platforms.
 func (r *release) buildPrograms(ctx context.Context) error {
 	for _, p := range r.platforms {
-		for _, i := range imagesOfRelease() {
+		for _, i := range releaseImages() {
 			packages := i.packages
-			if p.system != "linux" {
+			if p.operatingSystem != "linux" {
 				packages = slices.DeleteFunc(
 					slices.Clone(packages),
 					func(of string) bool { return of != "./starter/"+millwrightProgram },
@@ -57,12 +57,17 @@ func (r *release) buildPrograms(ctx context.Context) error {
 				continue
 			}
 			output := r.programFolder(i, p) + "/"
-			if i.program != "" {
-				output += i.program
+			if i.programName != "" {
+				output += i.programName
 			}
 			arguments := append([]string{"build", "-buildvcs=true", "-ldflags=-s -w", "-o", output}, packages...)
-			environment := r.goEnvironment("GOOS="+p.system, "GOARCH="+p.architecture)
-			if _, err := runProgram(ctx, filepath.Join(r.cloneFolder, i.module), environment, "go", arguments...); err != nil {
+			environment := r.goEnvironment("GOOS="+p.operatingSystem, "GOARCH="+p.architecture)
+			if _, err := runProgram(
+				ctx,
+				filepath.Join(r.cloneFolder, i.moduleFolder),
+				environment,
+				"go",
+				arguments...); err != nil {
 				return err
 			}
 		}
@@ -73,17 +78,17 @@ func (r *release) buildPrograms(ctx context.Context) error {
 // forEachProgram calls do for each built program; name is the base name of the program's files in the release.
 func (r *release) forEachProgram(do func(i image, program, path, name string) error) error {
 	for _, p := range r.platforms {
-		for _, i := range imagesOfRelease() {
+		for _, i := range releaseImages() {
 			entries, err := os.ReadDir(r.programFolder(i, p))
-			if err != nil && p.system == "linux" {
+			if err != nil && p.operatingSystem == "linux" {
 				return fmt.Errorf("find the programs: %w", err)
 			}
 			for _, e := range entries {
 				of := e.Name()
-				if i.program != "" {
+				if i.programName != "" {
 					of = i.name // all provider images use the same program name
 				}
-				name := strings.Join([]string{of, r.version, p.system, p.architecture}, "_")
+				name := strings.Join([]string{of, r.version, p.operatingSystem, p.architecture}, "_")
 				if err := do(i, e.Name(), filepath.Join(r.programFolder(i, p), e.Name()), name); err != nil {
 					return err
 				}

@@ -203,7 +203,7 @@ func testPrograms(t *testing.T, repo, made string) {
 
 // testImages requires that each archive is an OCI layout with valid digests and one image for the platform.
 func testImages(t *testing.T, repo, made string) {
-	for _, i := range imagesOfRelease() {
+	for _, i := range releaseImages() {
 		folder := t.TempDir()
 		archive, err := os.Open(filepath.Join(made, i.name+"_"+version+".oci.tar"))
 		require.NoError(t, err)
@@ -258,10 +258,10 @@ func checkImage(t *testing.T, repo, made string, i image, one v1.Image) {
 			programs = append(programs, name)
 		}
 	}
-	if i.program != "" {
-		assert.Equal(t, []string{i.program}, programs)
-		program := filepath.Join(t.TempDir(), i.program)
-		require.NoError(t, os.WriteFile(program, found[i.program], 0o700))
+	if i.programName != "" {
+		assert.Equal(t, []string{i.programName}, programs)
+		program := filepath.Join(t.TempDir(), i.programName)
+		require.NoError(t, os.WriteFile(program, found[i.programName], 0o700))
 		assert.Contains(t, runCommand(t, ".", program, "--version"), " version "+version+" ")
 		return
 	}

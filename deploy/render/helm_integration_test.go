@@ -28,15 +28,15 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// cluster is an API server in which Helm installs the chart; no pod runs.
-type cluster struct {
+// testAPIServer is an API server in which Helm installs the chart; no pod runs.
+type testAPIServer struct {
 	config        *rest.Config
 	kubeClient    kubernetes.Interface
 	dynamicClient dynamic.Interface
 	helmConfig    *action.Configuration
 }
 
-func startCluster(t *testing.T) *cluster {
+func startTestAPIServer(t *testing.T) *testAPIServer {
 	t.Helper()
 	s, err := stack.Up(t.Context(), stack.Options{
 		Dir: t.TempDir(), UseFreePorts: true, EndsWithThisProcess: true, Components: []string{component.APIServer},
@@ -44,7 +44,7 @@ func startCluster(t *testing.T) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Down(context.WithoutCancel(t.Context()))) })
 	kubeconfig, in := s.KubeconfigPath(component.AdminIdentity), namespace
-	c := &cluster{helmConfig: new(action.Configuration)}
+	c := &testAPIServer{helmConfig: new(action.Configuration)}
 	c.config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
 	require.NoError(t, err)
 	c.config.QPS = -1
@@ -58,7 +58,7 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-func (c *cluster) upgradeChart(t *testing.T, given map[string]any) {
+func (c *testAPIServer) upgradeChart(t *testing.T, given map[string]any) {
 	t.Helper()
 	upgrade := action.NewUpgrade(c.helmConfig)
 	upgrade.Namespace = namespace
@@ -70,7 +70,7 @@ func (c *cluster) upgradeChart(t *testing.T, given map[string]any) {
 // TestHelmInstallsUpgradesAndRollsBackTheChart installs the chart, upgrades it with the values of each example, rolls
 // it back and uninstalls it.
 func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
-	c := startCluster(t)
+	c := startTestAPIServer(t)
 	for _, name := range []string{"shop", "bakery"} {
 		space := &unstructured.Unstructured{
 			Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}},
@@ -126,13 +126,13 @@ func TestHelmInstallsUpgradesAndRollsBackTheChart(t *testing.T) {
 	require.Empty(t, roles.Items)
 }
 
-func (c *cluster) resourceClient(group, version, resource string) dynamic.NamespaceableResourceInterface {
+func (c *testAPIServer) resourceClient(group, version, resource string) dynamic.NamespaceableResourceInterface {
 	return c.dynamicClient.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
 }
 
 // requireRenderedObjects requires that the API server has exactly the objects that the chart renders for the given
 // values.
-func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
+func (c *testAPIServer) requireRenderedObjects(t *testing.T, given map[string]any) {
 	t.Helper()
 	want := renderedObjects(t, loadChart(t), given)
 	for _, of := range []struct{ group, version, resource string }{
@@ -162,7 +162,7 @@ func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
 		}
 		var wanted []string
 		for name, o := range want {
-			if o.GroupVersionKind().Group == of.group && pluralResource(o.GetKind()) == of.resource {
+			if o.GroupVersionKind().Group == of.group && resourceNameOfKind(o.GetKind()) == of.resource {
 				wanted = append(wanted, name)
 			}
 		}
@@ -187,8 +187,8 @@ func (c *cluster) requireRenderedObjects(t *testing.T, given map[string]any) {
 	}
 }
 
-// pluralResource returns the resource name of a kind of the chart.
-func pluralResource(kind string) string {
+// resourceNameOfKind returns the resource name of a kind of the chart.
+func resourceNameOfKind(kind string) string {
 	switch kind {
 	case "NetworkPolicy":
 		return "networkpolicies"
@@ -205,7 +205,7 @@ func pluralResource(kind string) string {
 }
 
 // crdUIDs returns the UIDs of Millwright's CRDs by name.
-func (c *cluster) crdUIDs(t *testing.T) map[string]string {
+func (c *testAPIServer) crdUIDs(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := c.resourceClient("apiextensions.k8s.io", "v1", "customresourcedefinitions").
 		List(t.Context(), metav1.ListOptions{})
@@ -219,7 +219,7 @@ func (c *cluster) crdUIDs(t *testing.T) map[string]string {
 }
 
 // createClass creates a MachineClass as soon as the API server serves this kind.
-func (c *cluster) createClass(t *testing.T) {
+func (c *testAPIServer) createClass(t *testing.T) {
 	t.Helper()
 	class := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": map[string]any{"name": "small"},
@@ -235,7 +235,7 @@ func (c *cluster) createClass(t *testing.T) {
 
 // testFlowControl sends requests with the bridge's service account. A header of the response names the flow schema that
 // the API server used.
-func (c *cluster) testFlowControl(t *testing.T) {
+func (c *testAPIServer) testFlowControl(t *testing.T) {
 	token, err := c.kubeClient.CoreV1().
 		ServiceAccounts(namespace).
 		CreateToken(t.Context(), "millwright-bridge", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -252,7 +252,7 @@ func (c *cluster) testFlowControl(t *testing.T) {
 			Get(t.Context(), flow.Spec.PriorityLevelConfiguration.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		rig.Eventually(t, "a request is served by the flow schema "+name, func() (bool, any) {
-			status, header := rig.AskAPIServer(t, bridge, path)
+			status, header := rig.GetAPIServerPath(t, bridge, path)
 			return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(flow.UID) &&
 				header.Get("X-Kubernetes-Pf-Prioritylevel-Uid") == string(level.UID) && status != http.StatusForbidden, header
 		})

@@ -164,7 +164,7 @@ func renderedFiles(deploy string) ([]renderedFile, error) {
 		if !isMap {
 			return nil, fmt.Errorf("example %s: provider %s has no values", example, name)
 		}
-		image, err := placeholderImage(provider)
+		image, err := imageWithoutRegistry(provider)
 		if err != nil {
 			return nil, fmt.Errorf("example %s: %w", example, err)
 		}
@@ -177,8 +177,8 @@ func renderedFiles(deploy string) ([]renderedFile, error) {
 	return all, nil
 }
 
-// placeholderImage returns a provider's image without its registry and path. Overlays replace the placeholder image.
-func placeholderImage(provider map[string]any) (map[string]any, error) {
+// imageWithoutRegistry returns a provider's image without its registry and path. Overlays replace the placeholder image.
+func imageWithoutRegistry(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)
 	if repository == "" {

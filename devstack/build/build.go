@@ -3,7 +3,7 @@
 // only what the go command downloads.
 //
 // There are two kinds of binaries. The heavy binaries (Kubernetes, Temporal) are in nested modules and take minutes to
-// build. HeavyBinary keeps its binaries in a cache outside the clone, so that a second clone or a CI run builds nothing
+// build. HeavyBinaryPath keeps its binaries in a cache outside the clone, so that a second clone or a CI run builds nothing
 // twice. Products builds Millwright's own binaries from the root module in seconds, into <repo>/bin.
 package build
 
@@ -24,8 +24,8 @@ const (
 	MCMBinary        = "mcm"        // a released machine-controller-manager, only for the takeover test
 )
 
-// HeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
-func HeavyBinaryNames() []string { return []string{KubernetesBinary, TemporalBinary} }
+// RequiredHeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
+func RequiredHeavyBinaryNames() []string { return []string{KubernetesBinary, TemporalBinary} }
 
 // describeBinary returns the description of a heavy binary in progress messages; any other name is returned unchanged.
 func describeBinary(name string) string {
@@ -42,12 +42,12 @@ func describeBinary(name string) string {
 	return name
 }
 
-// HeavyBinary returns the path of the named heavy binary of the clone at repo. If the cache has no binary of the
-// current sources and toolchain, HeavyBinary builds the binary, which takes minutes, and reports progress. Several
-// processes may call HeavyBinary at once: one process builds, and the other processes wait. A second call takes
+// HeavyBinaryPath returns the path of the named heavy binary of the clone at repo. If the cache has no binary of the
+// current sources and toolchain, HeavyBinaryPath builds the binary, which takes minutes, and reports progress. Several
+// processes may call HeavyBinaryPath at once: one process builds, and the other processes wait. A second call takes
 // milliseconds.
-func HeavyBinary(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
-	if all := append(HeavyBinaryNames(), KubeletBinary, MCMBinary); !slices.Contains(all, name) {
+func HeavyBinaryPath(ctx context.Context, repo, name string, progress io.Writer) (string, error) {
+	if all := append(RequiredHeavyBinaryNames(), KubeletBinary, MCMBinary); !slices.Contains(all, name) {
 		return "", fmt.Errorf("build %s: no such binary: have %v", name, all)
 	}
 	module := filepath.Join(repo, "devstack", name)

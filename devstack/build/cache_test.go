@@ -22,7 +22,7 @@ func createCacheEntry(t *testing.T, cache, name string, age time.Duration) strin
 	return dir
 }
 
-func TestPruneKeepsTheNewestTwoOfAName(t *testing.T) {
+func TestPruneKeepsTheTwoNewestEntriesOfAName(t *testing.T) {
 	cache := t.TempDir()
 	oldest := createCacheEntry(t, cache, "kubernetes-1", 4*time.Hour)
 	old := createCacheEntry(t, cache, "kubernetes-2", 3*time.Hour)
@@ -54,11 +54,11 @@ func TestPruneNeverRemovesTheEntryInUse(t *testing.T) {
 
 func TestUsingAnEntryMakesItTheNewest(t *testing.T) {
 	dir := createCacheEntry(t, t.TempDir(), "kubernetes-1", 9*time.Hour)
-	assert.True(t, markEntryUsed(filepath.Join(dir, "kubernetes")))
+	assert.True(t, checkAndTouchEntry(filepath.Join(dir, "kubernetes")))
 	info, err := os.Stat(dir)
 	require.NoError(t, err)
 	assert.WithinDuration(t, time.Now(), info.ModTime(), time.Minute)
-	assert.False(t, markEntryUsed(filepath.Join(dir, "missing")))
+	assert.False(t, checkAndTouchEntry(filepath.Join(dir, "missing")))
 }
 
 func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
@@ -74,7 +74,7 @@ func TestCachedBinaryIsNotBuiltAgain(t *testing.T) {
 	require.NoError(t, err)
 	dir := createCacheEntry(t, cache, KubernetesBinary+"-"+key, time.Hour)
 
-	path, err := HeavyBinary(t.Context(), repo, KubernetesBinary, io.Discard)
+	path, err := HeavyBinaryPath(t.Context(), repo, KubernetesBinary, io.Discard)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, KubernetesBinary), path)
 }

@@ -17,7 +17,7 @@ import (
 // entries with Cluster API's programs.
 const ClusterAPIFolder = "clusterapi"
 
-// These are the file names of Cluster API's programs in the folder that ClusterAPIPrograms returns.
+// These are the file names of Cluster API's programs in the folder that ClusterAPIProgramsFolder returns.
 const (
 	ClusterAPICore         = "capi-core"          // Cluster, MachineDeployment, MachineSet, Machine and others
 	ClusterAPIBootstrap    = "capi-bootstrap"     // the kubeadm bootstrap provider
@@ -53,7 +53,7 @@ func clusterAPIPrograms() []clusterAPIProgram {
 type sourceEdit struct {
 	module, file     string
 	oldText, newText string
-	occurrences      int // how often the file must contain the old text; any other number is an error
+	occurrenceCount  int // how often the file must contain the old text; any other number is an error
 }
 
 // loopbackEdits make Cluster API's programs listen on loopback addresses only. Upstream binds webhooks, workload
@@ -94,24 +94,24 @@ func (e sourceEdit) applyTo(folder string) error {
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", e.module, err)
 	}
-	if n := strings.Count(string(text), e.oldText); n != e.occurrences {
+	if n := strings.Count(string(text), e.oldText); n != e.occurrenceCount {
 		return fmt.Errorf(
 			"edit %s: %s has %d times %q, not %d times: review loopbackEdits for this version",
 			e.module,
 			e.file,
 			n,
 			e.oldText,
-			e.occurrences,
+			e.occurrenceCount,
 		)
 	}
 	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.oldText, e.newText)), 0o644)
 }
 
-// ClusterAPIPrograms returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The folder
+// ClusterAPIProgramsFolder returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The folder
 // config/NAME has upstream's CustomResourceDefinitions and webhook configurations of the program NAME, and the
 // kustomization.yaml with the labels of the CustomResourceDefinitions. If the cache lacks the folder,
-// ClusterAPIPrograms builds the programs, which takes minutes. A second call takes milliseconds.
-func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
+// ClusterAPIProgramsFolder builds the programs, which takes minutes. A second call takes milliseconds.
+func ClusterAPIProgramsFolder(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
 	flags, err := goBuildFlags(ClusterAPIFolder, module)
 	if err != nil {
@@ -140,10 +140,10 @@ func ClusterAPIPrograms(ctx context.Context, repo string, progress io.Writer) (s
 	})
 }
 
-// Clusterctl returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
+// ClusterctlPath returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
 // tests call Clusterctl. If the cache lacks clusterctl, Clusterctl builds the program, which takes a minute. A second
 // call takes milliseconds.
-func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, error) {
+func ClusterctlPath(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
 	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
 	flags, err := goBuildFlags(name, module)
@@ -165,7 +165,7 @@ func Clusterctl(ctx context.Context, repo string, progress io.Writer) (string, e
 	return filepath.Join(dir, name), err
 }
 
-// buildClusterAPIPrograms fills dir, the folder of ClusterAPIPrograms. The folder edited keeps the edited copies of
+// buildClusterAPIPrograms fills dir, the folder of ClusterAPIProgramsFolder. The folder edited keeps the edited copies of
 // modules.
 func buildClusterAPIPrograms(
 	ctx context.Context,

@@ -10,11 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestEditOfAModuleWhoseTextIsAnotherFails(t *testing.T) {
+func TestEditFailsIfTheModuleHasAnotherText(t *testing.T) {
 	folder := t.TempDir()
 	path := filepath.Join(folder, "server.go")
 	require.NoError(t, os.WriteFile(path, []byte("listen(all); listen(all)"), 0o600))
-	e := sourceEdit{module: "m", file: "server.go", oldText: "listen(all)", newText: "listen(loopback)", occurrences: 2}
+	e := sourceEdit{
+		module:          "m",
+		file:            "server.go",
+		oldText:         "listen(all)",
+		newText:         "listen(loopback)",
+		occurrenceCount: 2,
+	}
 	require.NoError(t, e.applyTo(folder))
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func runGoCommand(ctx context.Context, dir, what string, environment, arguments 
 	reader, writer := io.Pipe()
 	command.Stdout, command.Stderr = writer, writer
 
-	out := &compilerOutput{}
+	out := &compilerOutputParser{}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
@@ -64,8 +64,8 @@ func runGoCommand(ctx context.Context, dir, what string, environment, arguments 
 	return nil
 }
 
-// compilerOutput parses the output of `go build -v`. The field lastMessages may be read after parse has returned.
-type compilerOutput struct {
+// compilerOutputParser parses the output of `go build -v`. The field lastMessages may be read after parse has returned.
+type compilerOutputParser struct {
 	compiledPackageCount  atomic.Int64 // packages compiled so far; the go command does not print cached packages
 	downloadedModuleCount atomic.Int64 // modules downloaded so far
 	lastMessages          []string     // the last lines that name neither a package nor a download
@@ -73,7 +73,7 @@ type compilerOutput struct {
 
 // parseLines reads lines until the output ends. A line without a space names a package. A line with a space is a
 // download or a message.
-func (o *compilerOutput) parseLines(output io.Reader) {
+func (o *compilerOutputParser) parseLines(output io.Reader) {
 	lines := bufio.NewScanner(output)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -93,7 +93,7 @@ func (o *compilerOutput) parseLines(output io.Reader) {
 }
 
 // progressLine returns one progress line. If the Go build cache is cold, the line also gives the time of a whole build.
-func (o *compilerOutput) progressLine(what string, took time.Duration) string {
+func (o *compilerOutputParser) progressLine(what string, took time.Duration) string {
 	packages := o.compiledPackageCount.Load()
 	text := fmt.Sprintf(
 		"  %s: %s, %d packages compiled, %d modules downloaded",
@@ -109,7 +109,7 @@ func (o *compilerOutput) progressLine(what string, took time.Duration) string {
 }
 
 // reportProgress writes a progress line every progressInterval until finished is closed.
-func (o *compilerOutput) reportProgress(what string, progress io.Writer, finished <-chan struct{}) {
+func (o *compilerOutputParser) reportProgress(what string, progress io.Writer, finished <-chan struct{}) {
 	began := time.Now()
 	ticker := time.NewTicker(progressInterval)
 	defer ticker.Stop()

@@ -14,7 +14,7 @@ import (
 )
 
 func TestCompilerOutputIsClassified(t *testing.T) {
-	var out compilerOutput
+	var out compilerOutputParser
 	out.parseLines(
 		strings.NewReader(
 			"go: downloading k8s.io/api v0.36.3\nk8s.io/api/core/v1\nmillwright/worker\n# millwright/worker\nmain.go:3:1: no\n",
@@ -28,7 +28,7 @@ func TestCompilerOutputIsClassified(t *testing.T) {
 // The progress line gives the time of a whole build only if the Go build cache is cold, because a build with a warm
 // cache takes seconds.
 func TestOnlyAColdBuildReportsAnEstimate(t *testing.T) {
-	var warm, cold compilerOutput
+	var warm, cold compilerOutputParser
 	warm.compiledPackageCount.Add(minColdBuildPackages - 1)
 	assert.Equal(
 		t,

@@ -58,7 +58,7 @@ func findOrBuildEntry(
 		return "", err
 	}
 	entry := filepath.Join(cache, name+"-"+key)
-	if markEntryUsed(filepath.Join(entry, file)) {
+	if checkAndTouchEntry(filepath.Join(entry, file)) {
 		return entry, nil
 	}
 	unlock, err := acquireFileLock(ctx, filepath.Join(cache, name+".lock"), func() {
@@ -68,7 +68,7 @@ func findOrBuildEntry(
 		return "", err
 	}
 	defer unlock()
-	if markEntryUsed(
+	if checkAndTouchEntry(
 		filepath.Join(entry, file),
 	) { // another process built the entry while this process waited for the lock
 		return entry, nil
@@ -98,9 +98,9 @@ func fillEntry(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// markEntryUsed reports whether a cache entry has the file. markEntryUsed sets the entry's modification time to now, so
+// checkAndTouchEntry reports whether a cache entry has the file. checkAndTouchEntry sets the entry's modification time to now, so
 // that pruneEntries removes other entries first.
-func markEntryUsed(path string) bool {
+func checkAndTouchEntry(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return false

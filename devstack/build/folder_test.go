@@ -30,7 +30,7 @@ func TestCachedFolderIsFilledOnceForEachKey(t *testing.T) {
 	assert.Equal(t, 2, filled)
 }
 
-func TestFolderWhoseFillFailedIsRemoved(t *testing.T) {
+func TestFolderIsRemovedIfItsFillFails(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("MILLWRIGHT_CACHE", cache)
 	broken := errors.New("disk is full")

@@ -22,7 +22,7 @@ const cacheKeyLength = 16
 func goBuildFlags(name, module string) ([]string, error) {
 	stamp := ""
 	if name == KubernetesBinary || name == KubeletBinary {
-		version, err := readKubernetesRelease(filepath.Join(module, "go.mod"))
+		version, err := readKubernetesVersion(filepath.Join(module, "go.mod"))
 		if err != nil {
 			return nil, err
 		}
@@ -31,24 +31,24 @@ func goBuildFlags(name, module string) ([]string, error) {
 	return []string{"-trimpath", "-ldflags", strings.TrimSpace("-s -w " + stamp)}, nil
 }
 
-type kubernetesRelease struct{ gitVersion, major, minor string }
+type kubernetesVersion struct{ gitVersion, major, minor string }
 
-// readKubernetesRelease reads the version of Kubernetes from a go.mod.
-func readKubernetesRelease(goMod string) (kubernetesRelease, error) {
+// readKubernetesVersion reads the version of Kubernetes from a go.mod.
+func readKubernetesVersion(goMod string) (kubernetesVersion, error) {
 	text, err := os.ReadFile(goMod)
 	if err != nil {
-		return kubernetesRelease{}, fmt.Errorf("read version of Kubernetes: %w", err)
+		return kubernetesVersion{}, fmt.Errorf("read version of Kubernetes: %w", err)
 	}
 	found := regexp.MustCompile(`(?m)^\s*(?:require\s+)?k8s\.io/kubernetes (v(\d+)\.(\d+)\.\S+)`).FindSubmatch(text)
 	if found == nil {
-		return kubernetesRelease{}, fmt.Errorf("read version of Kubernetes: %s requires no k8s.io/kubernetes", goMod)
+		return kubernetesVersion{}, fmt.Errorf("read version of Kubernetes: %s requires no k8s.io/kubernetes", goMod)
 	}
-	return kubernetesRelease{string(found[1]), string(found[2]), string(found[3])}, nil
+	return kubernetesVersion{string(found[1]), string(found[2]), string(found[3])}, nil
 }
 
 // versionFlags returns the linker flags that make the Kubernetes components report their version. Without the linker
 // flags, the components report "v0.0.0-master+$Format:%H$", which clients cannot parse as a server's version.
-func (v kubernetesRelease) versionFlags() string {
+func (v kubernetesVersion) versionFlags() string {
 	const variables = "k8s.io/component-base/version."
 	return fmt.Sprintf(
 		"-X %[1]sgitVersion=%[2]s -X %[1]sgitMajor=%[3]s -X %[1]sgitMinor=%[4]s",

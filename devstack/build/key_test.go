@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestKeyChangesWithSourcesAndToolchain(t *testing.T) {
+func TestCacheKeyChangesWithSourcesAndToolchain(t *testing.T) {
 	base := fstest.MapFS{
 		"go.mod":           {Data: []byte("module x")},
 		"go.sum":           {Data: []byte("sums")},
@@ -61,16 +61,16 @@ func TestKubernetesVersionComesFromTheNestedModule(t *testing.T) {
 			0o600,
 		),
 	)
-	v, err := readKubernetesRelease(goMod)
+	v, err := readKubernetesVersion(goMod)
 	require.NoError(t, err)
 	assert.Equal(t, "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/component-base/version.gitMajor=1 "+
 		"-X k8s.io/component-base/version.gitMinor=36", v.versionFlags())
 
-	_, err = readKubernetesRelease(filepath.Join("..", "kubernetes", "go.mod"))
+	_, err = readKubernetesVersion(filepath.Join("..", "kubernetes", "go.mod"))
 	require.NoError(t, err, "the real one")
 
 	require.NoError(t, os.WriteFile(goMod, []byte("module x\n"), 0o600))
-	_, err = readKubernetesRelease(goMod)
+	_, err = readKubernetesVersion(goMod)
 	assert.ErrorContains(t, err, "requires no k8s.io/kubernetes")
 }
 

@@ -11,26 +11,26 @@ import (
 
 // The names of the programs in Temporal's official images.
 const (
-	TemporalServer  = "temporal-server"
-	TemporalSQLTool = "temporal-sql-tool"
-	TemporalUI      = "ui-server"
+	TemporalServerProgram  = "temporal-server"
+	TemporalSQLToolProgram = "temporal-sql-tool"
+	TemporalUIProgram      = "ui-server"
 )
 
 // temporalProgramPackages returns the main package of each program in Temporal's official images. The go.mod of
 // devstack/temporal names these packages as tools.
 func temporalProgramPackages() map[string]string {
 	return map[string]string{
-		TemporalServer:  "go.temporal.io/server/cmd/server",
-		TemporalSQLTool: "go.temporal.io/server/cmd/tools/sql",
-		TemporalUI:      "github.com/temporalio/ui-server/v2/cmd/server",
+		TemporalServerProgram:  "go.temporal.io/server/cmd/server",
+		TemporalSQLToolProgram: "go.temporal.io/server/cmd/tools/sql",
+		TemporalUIProgram:      "github.com/temporalio/ui-server/v2/cmd/server",
 	}
 }
 
-// TemporalPrograms returns a folder with the programs of Temporal's official images. The programs have the same names
+// TemporalProgramsFolder returns a folder with the programs of Temporal's official images. The programs have the same names
 // as in the official images, and the versions of the module devstack/temporal. If the cache lacks the folder,
-// TemporalPrograms builds the programs. Callers should build the heavy binary Temporal first, because its build
-// compiles nearly all packages that TemporalPrograms links.
-func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (string, error) {
+// TemporalProgramsFolder builds the programs. Callers should build the heavy binary Temporal first, because its build
+// compiles nearly all packages that TemporalProgramsFolder links.
+func TemporalProgramsFolder(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	module := filepath.Join(repo, "devstack", TemporalBinary)
 	flags, err := goBuildFlags(TemporalBinary, module)
 	if err != nil {
@@ -48,7 +48,7 @@ func TemporalPrograms(ctx context.Context, repo string, progress io.Writer) (str
 			"building the programs of Temporal's images: a minute or so after the local stack's Temporal, once",
 		)
 		began := time.Now()
-		for _, name := range []string{TemporalServer, TemporalSQLTool, TemporalUI} {
+		for _, name := range []string{TemporalServerProgram, TemporalSQLToolProgram, TemporalUIProgram} {
 			arguments := slices.Concat([]string{"build", "-v", "-o", filepath.Join(dir, name)}, flags, []string{packages[name]})
 			if err := runGoCommand(ctx, module, name, goEnvironment(TemporalBinary), arguments, progress); err != nil {
 				return err

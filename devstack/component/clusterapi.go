@@ -10,9 +10,9 @@ import (
 // The label by which Cluster API's core filters objects, and the label's values in the stack. Core reconciles only
 // objects with the value UpstreamFilter. Cluster API's providers reconcile all objects.
 const (
-	WatchFilterLabel = "cluster.x-k8s.io/watch-filter"
-	UpstreamFilter   = "upstream"
-	MillwrightFilter = "millwright" // label value of Millwright's MachineSets, also used in deploy/rbac/cluster-api
+	WatchFilterLabel      = "cluster.x-k8s.io/watch-filter"
+	UpstreamFilterValue   = "upstream"
+	MillwrightFilterValue = "millwright" // label value of Millwright's MachineSets, also used in deploy/rbac/cluster-api
 )
 
 // ClusterAPICoreUser is the user of Cluster API's core in deploy/rbac/cluster-api. In the stack, core has the user
@@ -31,7 +31,12 @@ func (p Plan) clusterAPIFilterFlags() []string {
 	if p.ClusterAPIFolder == "" {
 		return nil
 	}
-	return []string{"--cluster-api-watch-filter", MillwrightFilter, "--cluster-api-upstream-watch-filter", UpstreamFilter}
+	return []string{
+		"--cluster-api-watch-filter",
+		MillwrightFilterValue,
+		"--cluster-api-upstream-watch-filter",
+		UpstreamFilterValue,
+	}
 }
 
 // ClusterAPINames returns the names of Cluster API's components, in starting order.
@@ -64,15 +69,15 @@ func (p Plan) WorkloadClusterAddress() string {
 // clusterAPIFlags are the flags of a program of Cluster API. The program serves no metrics.
 func (p Plan) clusterAPIFlags(name string) []string {
 	flags := []string{
-		"--kubeconfig=" + p.Layout().Kubeconfig(ClusterAPIIdentity),
+		"--kubeconfig=" + p.StackFolder().KubeconfigFile(ClusterAPIIdentity),
 		"--health-addr=" + Address(p.Ports[name]),
 		"--webhook-port=" + strconv.Itoa(p.Ports[webhooksPortName(name)]),
-		"--webhook-cert-dir=" + p.Layout().clusterAPIWebhooksFolder(),
+		"--webhook-cert-dir=" + p.StackFolder().clusterAPIWebhooksFolder(),
 		"--diagnostics-address=0",
 		"--insecure-diagnostics=true", // no certificate for diagnostics; the metrics endpoint is off
 	}
 	if name == build.ClusterAPICore {
-		flags = append(flags, "--watch-filter="+UpstreamFilter, "--feature-gates="+coreFeatureGates)
+		flags = append(flags, "--watch-filter="+UpstreamFilterValue, "--feature-gates="+coreFeatureGates)
 	}
 	return flags
 }

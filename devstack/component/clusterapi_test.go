@@ -13,9 +13,9 @@ import (
 )
 
 func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
-	plan := Plan{Dir: t.TempDir(), KubernetesBinary: "/bin/echo", Components: []string{ClusterAPICore}}
+	plan := Plan{Dir: t.TempDir(), KubernetesBinaryPath: "/bin/echo", Components: []string{ClusterAPICore}}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	l := plan.Layout()
+	l := plan.StackFolder()
 	authority, err := os.ReadFile(l.ClusterAPICACertificateFile())
 	require.NoError(t, err)
 	roots := x509.NewCertPool()
@@ -33,7 +33,7 @@ func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
 
 func TestOnlyCoreHasAWatchFilterAndFeatureGates(t *testing.T) {
 	plan := Plan{Dir: "/stack", Ports: map[string]int{ClusterAPICore: 1, ClusterAPICore + "-webhooks": 2}}
-	command := plan.Command(ClusterAPICore)
+	command := plan.ComponentArguments(ClusterAPICore)
 	assert.Contains(t, command, "--watch-filter=upstream")
 	assert.Contains(t, command, "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true")
 	assert.Contains(t, command, "--health-addr=127.0.0.1:1")
@@ -41,8 +41,8 @@ func TestOnlyCoreHasAWatchFilterAndFeatureGates(t *testing.T) {
 	assert.Contains(t, command, "--webhook-cert-dir=/stack/pki/cluster-api")
 	assert.Contains(t, command, "--kubeconfig=/stack/kubeconfig/cluster-api.kubeconfig")
 	for _, name := range []string{ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev} {
-		assert.NotContains(t, plan.Command(name), "--watch-filter=upstream", name)
-		assert.NotContains(t, plan.Command(name), "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true", name)
+		assert.NotContains(t, plan.ComponentArguments(name), "--watch-filter=upstream", name)
+		assert.NotContains(t, plan.ComponentArguments(name), "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true", name)
 	}
 }
 

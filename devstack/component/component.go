@@ -30,8 +30,8 @@ const (
 	SecondWorker   = "worker-2" // only on demand: a second worker for failover tests
 	// MCMManager is machine-controller-manager's process for MachineDeployments and MachineSets, which runs only on
 	// demand.
-	MCMManager  = "mcm-manager"
-	MCMMachines = "mcm-machines" // only on demand: machine-controller-manager's process for Machines
+	MCMManager           = "mcm-manager"
+	MCMMachineController = "mcm-machines" // only on demand: machine-controller-manager's process for Machines
 
 	// Cluster API's components run only on demand, in the same cluster as Millwright.
 	ClusterAPICore         = build.ClusterAPICore
@@ -48,7 +48,7 @@ type Component struct {
 	StartsAfter         []string // components that, if chosen, must be ready before this component starts
 	HeavyBinary         string   // name of the heavy binary; empty: the program is not a heavy binary
 	MainFolder          string   // folder of the main package; empty: the program is not a Millwright binary
-	IsClusterAPIProgram bool     // the program is in build.ClusterAPIPrograms, under the component's name
+	IsClusterAPIProgram bool     // the program is in build.ClusterAPIProgramsFolder, under the component's name
 
 	IsOnDemand bool // runs only if named; a whole stack does not include the component
 }
@@ -90,7 +90,7 @@ func All(extras ...ExtraComponent) []Component {
 		{Name: SecondWorker, NeededComponents: []string{Worker}, MainFolder: build.WorkerFolder, IsOnDemand: true},
 		{Name: MCMManager, NeededComponents: []string{Bootstrap}, HeavyBinary: build.MCMBinary, IsOnDemand: true},
 		{
-			Name:             MCMMachines,
+			Name:             MCMMachineController,
 			NeededComponents: []string{Bootstrap, VirtualCloud},
 			HeavyBinary:      build.MCMBinary,
 			IsOnDemand:       true,

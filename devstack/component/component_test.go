@@ -55,10 +55,14 @@ func TestBootstrapWaitsForTemporalOnlyIfItIsChosen(t *testing.T) {
 
 func TestArgumentsOfTheCallerComeLast(t *testing.T) {
 	plan := Plan{Dir: "/stack", Ports: map[string]int{Worker: 1}, Args: map[string][]string{Worker: {"--fast"}}}
-	command := plan.Command(Worker)
+	command := plan.ComponentArguments(Worker)
 	assert.Equal(t, "--fast", command[len(command)-1])
 	assert.Contains(t, command, "/stack/kubeconfig/millwright-worker.kubeconfig")
-	assert.Contains(t, plan.Command(MCMMachines), "/stack/kubeconfig/machine-controller-manager.kubeconfig")
+	assert.Contains(
+		t,
+		plan.ComponentArguments(MCMMachineController),
+		"/stack/kubeconfig/machine-controller-manager.kubeconfig",
+	)
 }
 
 // The stack chooses, orders, starts and probes an extra component in the same way as a component of the table.
@@ -83,10 +87,10 @@ func TestExtraComponentIsChosenStartedAndProbed(t *testing.T) {
 	}))
 	defer server.Close()
 	plan := Plan{
-		Extras: extras, Ports: map[string]int{"cloud": server.Listener.Addr().(*net.TCPAddr).Port},
+		ExtraComponents: extras, Ports: map[string]int{"cloud": server.Listener.Addr().(*net.TCPAddr).Port},
 		Args: map[string][]string{"cloud": {"serve", "--fast"}},
 	}
-	assert.Equal(t, []string{"serve", "--fast"}, plan.Command("cloud"))
+	assert.Equal(t, []string{"serve", "--fast"}, plan.ComponentArguments("cloud"))
 	require.Error(t, plan.ProbeComponent(t.Context(), "cloud"))
 	ready = http.StatusOK
 	require.NoError(t, plan.ProbeComponent(t.Context(), "cloud"))

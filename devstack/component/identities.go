@@ -33,8 +33,8 @@ const (
 // SecretsRole is Millwright's ClusterRole that lets a provider's worker read Secrets.
 const SecretsRole = "millwright-provider-secrets"
 
-// UserNames returns the users of worker, bridge and provider worker.
-func UserNames() []string {
+// MillwrightUserNames returns the users of worker, bridge and provider worker.
+func MillwrightUserNames() []string {
 	return []string{WorkerIdentity, BridgeIdentity, ProviderIdentity}
 }
 
@@ -93,7 +93,7 @@ func IdentityNames() []string {
 }
 
 // writeIdentities writes a new token and kubeconfig for each identity. The API server reads the tokens when it starts.
-func writeIdentities(l Layout, server string) error {
+func writeIdentities(l StackFolder, server string) error {
 	var table strings.Builder
 	rows := csv.NewWriter(&table)
 	for _, who := range identities() {
@@ -103,7 +103,7 @@ func writeIdentities(l Layout, server string) error {
 		}
 		if err := clientcmd.WriteToFile(
 			newKubeconfig(server, l.APIServerCertificateFile(), who.name, token),
-			l.Kubeconfig(who.name),
+			l.KubeconfigFile(who.name),
 		); err != nil {
 			return fmt.Errorf("write kubeconfig of %s: %w", who.name, err)
 		}

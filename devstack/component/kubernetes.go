@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// kubernetesCommand returns the arguments of the multi-call binary for a component: the component's name and its flags.
-func (p Plan) kubernetesCommand(name string) []string {
+// kubernetesArguments returns the arguments of the multi-call binary for a component: the component's name and its flags.
+func (p Plan) kubernetesArguments(name string) []string {
 	switch name {
 	case Etcd:
 		return p.etcdFlags()
@@ -33,7 +33,7 @@ func (p Plan) etcdFlags() []string {
 	return []string{
 		Etcd,
 		"--name=devstack",
-		"--data-dir=" + p.Layout().Path(Etcd),
+		"--data-dir=" + p.StackFolder().Path(Etcd),
 		"--listen-client-urls=" + p.etcdURL(),
 		"--advertise-client-urls=" + p.etcdURL(),
 		"--listen-peer-urls=" + peer,
@@ -45,7 +45,7 @@ func (p Plan) etcdFlags() []string {
 }
 
 func (p Plan) apiServerFlags() []string {
-	l := p.Layout()
+	l := p.StackFolder()
 	return []string{
 		APIServer,
 		"--etcd-servers=" + p.etcdURL(),
@@ -71,10 +71,10 @@ func (p Plan) apiServerFlags() []string {
 }
 
 func (p Plan) controllerManagerFlags() []string {
-	l := p.Layout()
+	l := p.StackFolder()
 	return []string{
 		ControllerManager,
-		"--kubeconfig=" + l.Kubeconfig(ControllerManager),
+		"--kubeconfig=" + l.KubeconfigFile(ControllerManager),
 		"--bind-address=" + loopbackAddress,
 		"--secure-port=" + strconv.Itoa(p.Ports[ControllerManager]),
 		"--cert-dir=" + l.Path("pki", ControllerManager),
@@ -86,7 +86,7 @@ func (p Plan) controllerManagerFlags() []string {
 		"--kube-api-qps=500", // with the default of 20, the controllers need 8 s until each has a token of its own
 		"--kube-api-burst=1000",
 		"--node-monitor-period=2s",
-		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeTimes().gracePeriod),
+		fmt.Sprintf("--node-monitor-grace-period=%s", p.nodeLeaseTimes().gracePeriod),
 		"--controllers=" + strings.Join(enabledControllers(), ","), // a second flag --controllers adds controllers
 	}
 }
@@ -116,10 +116,10 @@ func enabledControllers() []string {
 }
 
 func (p Plan) schedulerFlags() []string {
-	l := p.Layout()
+	l := p.StackFolder()
 	return []string{
 		Scheduler,
-		"--kubeconfig=" + l.Kubeconfig(Scheduler),
+		"--kubeconfig=" + l.KubeconfigFile(Scheduler),
 		"--bind-address=" + loopbackAddress,
 		"--secure-port=" + strconv.Itoa(p.Ports[Scheduler]),
 		"--cert-dir=" + l.Path("pki", Scheduler),
@@ -129,31 +129,31 @@ func (p Plan) schedulerFlags() []string {
 }
 
 func (p Plan) kwokFlags() []string {
-	l := p.Layout()
+	l := p.StackFolder()
 	return []string{
 		Kwok,
-		"--kubeconfig=" + l.Kubeconfig(Kwok),
-		"--config=" + l.stagesFile(),
+		"--kubeconfig=" + l.KubeconfigFile(Kwok),
+		"--config=" + l.kwokStagesFile(),
 		"--server-address=" + Address(p.Ports[Kwok]),
 		"--manage-nodes-with-label-selector=type=kwok", // KWOK simulates the kubelet only for nodes with this label
-		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeTimes().leaseDuration.Seconds())),
+		fmt.Sprintf("--node-lease-duration-seconds=%d", int(p.nodeLeaseTimes().leaseDuration.Seconds())),
 	}
 }
 
-// nodeTimes are the duration of a Node's Lease, and the grace period after which a Node without renewals is not Ready.
+// nodeLeaseTimes are the duration of a Node's Lease, and the grace period after which a Node without renewals is not Ready.
 // A Node renews its Lease after a quarter of the duration.
-type nodeTimes struct{ leaseDuration, gracePeriod time.Duration }
+type nodeLeaseTimes struct{ leaseDuration, gracePeriod time.Duration }
 
-// nodeTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes with a
+// nodeLeaseTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes with a
 // Lease duration of 40 s cost the API server 49 s of CPU time per minute. The grace period is long enough for two
 // missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node leaves
 // pods that never become ready again, because KWOK makes a pod ready only once.
-func (p Plan) nodeTimes() nodeTimes {
+func (p Plan) nodeLeaseTimes() nodeLeaseTimes {
 	if p.NodeLeaseDuration > 0 {
-		return nodeTimes{leaseDuration: p.NodeLeaseDuration, gracePeriod: p.NodeLeaseDuration + p.NodeLeaseDuration/4}
+		return nodeLeaseTimes{leaseDuration: p.NodeLeaseDuration, gracePeriod: p.NodeLeaseDuration + p.NodeLeaseDuration/4}
 	}
 	if p.UseLongLeases {
-		return nodeTimes{leaseDuration: 240 * time.Second, gracePeriod: 300 * time.Second}
+		return nodeLeaseTimes{leaseDuration: 240 * time.Second, gracePeriod: 300 * time.Second}
 	}
-	return nodeTimes{leaseDuration: 40 * time.Second, gracePeriod: time.Minute}
+	return nodeLeaseTimes{leaseDuration: 40 * time.Second, gracePeriod: time.Minute}
 }

@@ -18,14 +18,14 @@ const ClusterName = "devstack"
 
 func (p Plan) temporalFlags() []string {
 	flags := []string{
-		"--db", p.Layout().Path(Temporal, "temporal.db"),
+		"--db", p.StackFolder().Path(Temporal, "temporal.db"),
 		"--port", strconv.Itoa(p.Ports[Temporal]),
 		"--ui-port", strconv.Itoa(p.Ports[temporalUIPortName]),
 		"--internal-port", strconv.Itoa(p.Ports[temporalInternalPortName]),
 		"--ui-namespace", TemporalNamespace,
 	}
 	if p.RequireTemporalTLS {
-		l := p.Layout()
+		l := p.StackFolder()
 		flags = append(
 			flags,
 			"--tls-cert",
@@ -42,8 +42,8 @@ func (p Plan) temporalFlags() []string {
 func (p Plan) virtualCloudFlags() []string {
 	return []string{
 		"--address", Address(p.Ports[VirtualCloud]),
-		"--data", p.Layout().Path(VirtualCloud),
-		"--kubeconfig", p.Layout().Kubeconfig(VirtualCloud),
+		"--data", p.StackFolder().Path(VirtualCloud),
+		"--kubeconfig", p.StackFolder().KubeconfigFile(VirtualCloud),
 	}
 }
 
@@ -53,17 +53,17 @@ func (p Plan) bootstrapFlags() []string {
 	return append([]string{"bootstrap"}, p.temporalClientFlags()...)
 }
 
-// ProcessFlags are the flags that are common to all of Millwright's processes.
-func (p Plan) ProcessFlags(name, identity string) []string {
+// CommonProcessFlags are the flags that are common to all of Millwright's processes.
+func (p Plan) CommonProcessFlags(name, identity string) []string {
 	return append([]string{
-		"--kubeconfig", p.Layout().Kubeconfig(identity),
+		"--kubeconfig", p.StackFolder().KubeconfigFile(identity),
 		"--cluster-name", ClusterName,
 		"--metrics-address", Address(p.Ports[name]),
 	}, p.temporalClientFlags()...)
 }
 
 func (p Plan) workerFlags(name, identity string) []string {
-	return append(p.ProcessFlags(name, identity), "--virtualcloud-address", p.CloudURL())
+	return append(p.CommonProcessFlags(name, identity), "--virtualcloud-address", p.VirtualCloudURL())
 }
 
 // mcmFlags are the flags of a machine-controller-manager process. The process works in the namespace default, unless
@@ -71,7 +71,7 @@ func (p Plan) workerFlags(name, identity string) []string {
 func (p Plan) mcmFlags(name, process string) []string {
 	return []string{
 		process,
-		"--target-kubeconfig", p.Layout().Kubeconfig(MCMIdentity),
+		"--target-kubeconfig", p.StackFolder().KubeconfigFile(MCMIdentity),
 		"--address", loopbackAddress, "--port", strconv.Itoa(p.Ports[name]),
 		// higher than the default of 20, because few other clients use this API server
 		"--kube-api-qps", "200", "--kube-api-burst", "400",
@@ -82,7 +82,7 @@ func (p Plan) mcmFlags(name, process string) []string {
 func (p Plan) temporalClientFlags() []string {
 	flags := []string{"--temporal-address", Address(p.Ports[Temporal]), "--temporal-namespace", TemporalNamespace}
 	if p.RequireTemporalTLS {
-		l := p.Layout()
+		l := p.StackFolder()
 		flags = append(
 			flags,
 			"--temporal-tls-cert-path",
@@ -96,8 +96,8 @@ func (p Plan) temporalClientFlags() []string {
 	return flags
 }
 
-// TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
-func (p Plan) TemporalOptions() (client.Options, error) {
+// TemporalClientOptions returns the options of a client of the stack's Temporal, without a logger.
+func (p Plan) TemporalClientOptions() (client.Options, error) {
 	if !p.RequireTemporalTLS { // do not use this process' environment, which may name another Temporal server
 		return client.Options{HostPort: Address(p.Ports[Temporal]), Namespace: TemporalNamespace}, nil
 	}
@@ -107,11 +107,11 @@ func (p Plan) TemporalOptions() (client.Options, error) {
 	if err := set.Parse(p.temporalClientFlags()); err != nil {
 		return client.Options{}, fmt.Errorf("connect to Temporal: %w", err)
 	}
-	return flags.Options()
+	return flags.ClientOptions()
 }
 
-// Command returns the arguments of a component. The arguments in Plan.Args come last.
-func (p Plan) Command(name string) []string {
+// ComponentArguments returns the arguments of a component. The arguments in Plan.Args come last.
+func (p Plan) ComponentArguments(name string) []string {
 	var flags []string
 	switch name {
 	case Temporal:
@@ -125,25 +125,31 @@ func (p Plan) Command(name string) []string {
 	case ProviderWorker:
 		flags = append(p.workerFlags(name, ProviderIdentity), "--queues", "provider-virtual")
 	case Bridge, SecondBridge:
-		flags = append(p.ProcessFlags(name, BridgeIdentity), p.clusterAPIFilterFlags()...)
+		flags = append(p.CommonProcessFlags(name, BridgeIdentity), p.clusterAPIFilterFlags()...)
 		// with a fixed Lease identity, a restarted bridge becomes the leader at once, as in a pod
 		flags = append(flags, "--identity", name)
 	case MCMManager:
 		flags = p.mcmFlags(name, "manager")
-	case MCMMachines:
-		flags = append(p.mcmFlags(name, "machines"), "--virtualcloud-address", p.CloudURL(), "--cluster-name", ClusterName)
+	case MCMMachineController:
+		flags = append(
+			p.mcmFlags(name, "machines"),
+			"--virtualcloud-address",
+			p.VirtualCloudURL(),
+			"--cluster-name",
+			ClusterName,
+		)
 	case ClusterAPICore, ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev:
 		flags = p.clusterAPIFlags(name)
 	default:
-		if _, isExtra := p.findExtra(name); !isExtra {
-			flags = p.kubernetesCommand(name)
+		if _, isExtra := p.findExtraComponent(name); !isExtra {
+			flags = p.kubernetesArguments(name)
 		}
 	}
 	return append(flags, p.Args[name]...)
 }
 
-// CloudURL returns the URL of virtualcloud.
-func (p Plan) CloudURL() string { return "http://" + Address(p.Ports[VirtualCloud]) }
+// VirtualCloudURL returns the URL of virtualcloud.
+func (p Plan) VirtualCloudURL() string { return "http://" + Address(p.Ports[VirtualCloud]) }
 
 // TemporalUIURL returns the URL of Temporal's UI.
 func (p Plan) TemporalUIURL() string { return "http://" + Address(p.Ports[temporalUIPortName]) }

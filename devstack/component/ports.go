@@ -24,12 +24,12 @@ const (
 	temporalInternalPortName  = "temporal-internal" // first of temporalInternalPortCount ports
 	temporalInternalPortCount = 8
 
-	firstExtraPort   = 16495 // documented port of the first extra
-	firstExtraOffset = 22
+	firstExtraComponentPort   = 16495 // documented port of the first extra
+	firstExtraComponentOffset = 22
 )
 
-// MaxExtras is the maximum number of extras: a stack has four ports for them.
-const MaxExtras = 4
+// MaxExtraComponents is the maximum number of extras: a stack has four ports for them.
+const MaxExtraComponents = 4
 
 // stackPort is one port that a component of the stack listens on.
 type stackPort struct {
@@ -39,10 +39,10 @@ type stackPort struct {
 	blockOffset   int    // position of the port in a free block
 }
 
-// portTable lists all ports of a stack. Temporal's frontend and UI have Temporal's default ports, which people and
+// stackPorts lists all ports of a stack. Temporal's frontend and UI have Temporal's default ports, which people and
 // tools expect. All other ports are unusual, so that they rarely collide with another cluster on the computer. All
 // ports are lower than the ports that Linux takes for outgoing connections.
-func portTable(extras ...ExtraComponent) []stackPort {
+func stackPorts(extras ...ExtraComponent) []stackPort {
 	table := []stackPort{
 		{Etcd, Etcd, 16379, 0},
 		{etcdPeerPortName, Etcd, 16380, 1},
@@ -59,14 +59,14 @@ func portTable(extras ...ExtraComponent) []stackPort {
 		{SecondBridge, SecondBridge, 16493, 12},
 		{SecondWorker, SecondWorker, 16494, 21},
 		{MCMManager, MCMManager, 16499, 26}, // the ports of both MCM processes serve metrics and health
-		{MCMMachines, MCMMachines, 16500, 27},
+		{MCMMachineController, MCMMachineController, 16500, 27},
 		{temporalInternalPortName, Temporal, 16234, 13},
 	}
 	for i := 1; i < temporalInternalPortCount; i++ {
 		table = append(table, stackPort{fmt.Sprintf("%s-%d", temporalInternalPortName, i), Temporal, 16234 + i, 13 + i})
 	}
 	for i, e := range extras {
-		table = append(table, stackPort{e.Name, e.Name, firstExtraPort + i, firstExtraOffset + i})
+		table = append(table, stackPort{e.Name, e.Name, firstExtraComponentPort + i, firstExtraComponentOffset + i})
 	}
 	for i, name := range ClusterAPINames() {
 		// The port with the component's name serves health checks.
@@ -90,7 +90,7 @@ const (
 // that names the first port in use.
 func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, error) {
 	ports := map[string]int{}
-	for _, p := range portTable(extras...) {
+	for _, p := range stackPorts(extras...) {
 		ports[p.name] = p.standardPort
 	}
 	if taken, ok := firstPortInUse(chosen, ports, extras...); ok {
@@ -100,9 +100,13 @@ func StandardPorts(chosen []string, extras ...ExtraComponent) (map[string]int, e
 	return ports, nil
 }
 
-// FindFreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller
+// ReserveFreePorts returns a block of free ports, and the lock that reserves the block against other stacks. The caller
 // closes the lock when the stack has ended, or passes the lock to the supervisor.
-func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponent) (map[string]int, *os.File, error) {
+func ReserveFreePorts(
+	ctx context.Context,
+	chosen []string,
+	extras ...ExtraComponent,
+) (map[string]int, *os.File, error) {
 	cache, err := build.CacheDir()
 	if err != nil {
 		return nil, nil, err
@@ -116,7 +120,7 @@ func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponen
 			return nil, nil, err
 		}
 		first := firstBlockPort + i*portBlockSize
-		held, err := TryLock(filepath.Join(locks, strconv.Itoa(first)+".lock"))
+		held, err := TryLockFile(filepath.Join(locks, strconv.Itoa(first)+".lock"))
 		if errors.Is(err, ErrLocked) {
 			continue
 		}
@@ -124,7 +128,7 @@ func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponen
 			return nil, nil, err
 		}
 		ports := map[string]int{}
-		for _, p := range portTable(extras...) {
+		for _, p := range stackPorts(extras...) {
 			ports[p.name] = first + p.blockOffset
 		}
 		if _, taken := firstPortInUse(chosen, ports, extras...); !taken {
@@ -141,7 +145,7 @@ func FindFreePorts(ctx context.Context, chosen []string, extras ...ExtraComponen
 
 // firstPortInUse returns the first port of the chosen components that is in use; false if all ports are free.
 func firstPortInUse(chosen []string, ports map[string]int, extras ...ExtraComponent) (stackPort, bool) {
-	for _, p := range portTable(extras...) {
+	for _, p := range stackPorts(extras...) {
 		for _, name := range chosen {
 			if name != p.componentName {
 				continue
@@ -159,12 +163,12 @@ func firstPortInUse(chosen []string, ports map[string]int, extras ...ExtraCompon
 // Address returns host:port of a port on the loopback address.
 func Address(port int) string { return net.JoinHostPort(loopbackAddress, strconv.Itoa(port)) }
 
-// ErrLocked is the error of TryLock if another process holds the lock.
+// ErrLocked is the error of TryLockFile if another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// TryLock takes an exclusive lock on a file, and creates the file if absent. The lock is released when this process and
+// TryLockFile takes an exclusive lock on a file, and creates the file if absent. The lock is released when this process and
 // all processes that inherited the file handle have closed it or have ended.
-func TryLock(path string) (*os.File, error) {
+func TryLockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open lock: %w", err)

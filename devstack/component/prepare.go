@@ -15,8 +15,8 @@ import (
 // kubectl script. A second call replaces the stack's files, except the ServiceAccount key. WriteStackFiles never
 // changes the components' data.
 func WriteStackFiles(ctx context.Context, plan Plan) error {
-	l := plan.Layout()
-	for _, folder := range l.privateFolders() {
+	l := plan.StackFolder()
+	for _, folder := range l.requiredFolders() {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			return fmt.Errorf("make folder: %w", err)
 		}
@@ -24,7 +24,7 @@ func WriteStackFiles(ctx context.Context, plan Plan) error {
 	if err := writeOptionalCertificates(plan); err != nil {
 		return err
 	}
-	if plan.KubernetesBinary == "" {
+	if plan.KubernetesBinaryPath == "" {
 		return nil // the stack has no API server
 	}
 	if err := writeServiceAccountKey(l.serviceAccountKeyFile()); err != nil {
@@ -48,23 +48,23 @@ func WriteStackFiles(ctx context.Context, plan Plan) error {
 // webhooks.
 func writeOptionalCertificates(plan Plan) error {
 	if plan.RequireTemporalTLS {
-		if err := WriteTemporalCertificates(plan.Layout()); err != nil {
+		if err := WriteTemporalCertificates(plan.StackFolder()); err != nil {
 			return err
 		}
 	}
 	if slices.ContainsFunc(ClusterAPINames(), func(name string) bool { return slices.Contains(plan.Components, name) }) {
-		return writeClusterAPICertificates(plan.Layout())
+		return writeClusterAPICertificates(plan.StackFolder())
 	}
 	return nil
 }
 
 // writeKwokStages writes the KWOK stages, which simulate nodes and pods.
 func writeKwokStages(ctx context.Context, plan Plan) error {
-	stages, err := exec.CommandContext(ctx, plan.KubernetesBinary, "stages").Output()
+	stages, err := exec.CommandContext(ctx, plan.KubernetesBinaryPath, "stages").Output()
 	if err != nil {
 		return fmt.Errorf("print KWOK stages: %w", err)
 	}
-	if err := os.WriteFile(plan.Layout().stagesFile(), stages, 0o600); err != nil {
+	if err := os.WriteFile(plan.StackFolder().kwokStagesFile(), stages, 0o600); err != nil {
 		return fmt.Errorf("write KWOK stages: %w", err)
 	}
 	return nil
@@ -74,21 +74,27 @@ func writeKwokStages(ctx context.Context, plan Plan) error {
 // script sets the kubeconfig in an environment variable, because kubectl finds a plugin only if the plugin's name is
 // the first argument. The plugin reads the same variable.
 func writeKubectlScript(plan Plan) error {
-	l := plan.Layout()
-	script := fmt.Sprintf("#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
-		shellQuote(l.Path("kubectl-cache")), shellQuote(l.Kubeconfig(AdminIdentity)), shellQuote(plan.KubernetesBinary))
+	l := plan.StackFolder()
+	script := fmt.Sprintf(
+		"#!/bin/sh\nKUBECACHEDIR=%s KUBECONFIG=%s exec %s kubectl \"$@\"\n",
+		quoteForShell(
+			l.Path("kubectl-cache"),
+		),
+		quoteForShell(l.KubeconfigFile(AdminIdentity)),
+		quoteForShell(plan.KubernetesBinaryPath),
+	)
 	if err := os.WriteFile(l.KubectlPath(), []byte(script), 0o700); err != nil {
 		return fmt.Errorf("write kubectl script: %w", err)
 	}
 	return nil
 }
 
-func shellQuote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+func quoteForShell(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
 
 // writeAuditPolicy writes the API server's audit policy. The audit log contains the requests of Millwright's processes,
 // of people and of tests, without bodies. Requests of Kubernetes' own components are not logged. Benchmarks count the
 // requests in the audit log. A watch has two entries: at its start (ResponseStarted) and at its end.
-func writeAuditPolicy(l Layout) error {
+func writeAuditPolicy(l StackFolder) error {
 	ours := []string{
 		WorkerIdentity,
 		BridgeIdentity,

@@ -18,11 +18,11 @@ import (
 )
 
 // writeTestStackFiles prepares the files of a stack without starting the stack, and returns the stack's folder.
-func writeTestStackFiles(t *testing.T) Layout {
+func writeTestStackFiles(t *testing.T) StackFolder {
 	t.Helper()
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: "/bin/echo"}
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinaryPath: "/bin/echo"}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	return plan.Layout()
+	return plan.StackFolder()
 }
 
 func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
@@ -35,7 +35,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 
 	groups, tokens := map[string]string{}, map[string]bool{}
 	for i, name := range IdentityNames() {
-		config, err := clientcmd.LoadFromFile(l.Kubeconfig(name))
+		config, err := clientcmd.LoadFromFile(l.KubeconfigFile(name))
 		require.NoError(t, err)
 		context := config.Contexts[config.CurrentContext]
 		assert.Equal(t, rows[i][0], config.AuthInfos[context.AuthInfo].Token, name)
@@ -43,7 +43,7 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 		assert.Equal(t, l.APIServerCertificateFile(), config.Clusters[context.Cluster].CertificateAuthority)
 		groups[rows[i][1]] = rows[i][3]
 		tokens[rows[i][0]] = true
-		info, err := os.Stat(l.Kubeconfig(name))
+		info, err := os.Stat(l.KubeconfigFile(name))
 		require.NoError(t, err)
 		assert.Zero(t, info.Mode().Perm()&0o077, "%s is readable by others", name)
 	}
@@ -56,13 +56,13 @@ func TestEveryIdentityHasItsOwnTokenAndKubeconfig(t *testing.T) {
 	}
 }
 
-func TestWriteStackFilesAgainKeepsTheServiceAccountKey(t *testing.T) {
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: "/bin/echo"}
+func TestRewritingStackFilesKeepsTheServiceAccountKey(t *testing.T) {
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinaryPath: "/bin/echo"}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	before, err := os.ReadFile(plan.Layout().serviceAccountKeyFile())
+	before, err := os.ReadFile(plan.StackFolder().serviceAccountKeyFile())
 	require.NoError(t, err)
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	after, err := os.ReadFile(plan.Layout().serviceAccountKeyFile())
+	after, err := os.ReadFile(plan.StackFolder().serviceAccountKeyFile())
 	require.NoError(t, err)
 	assert.Equal(t, before, after)
 }
@@ -73,25 +73,25 @@ func TestKubectlScriptPassesArgumentsOn(t *testing.T) {
 	dir := t.TempDir()
 	kubectl := filepath.Join(dir, "it's")
 	require.NoError(t, os.WriteFile(kubectl, []byte("#!/bin/sh\nprintf '%s\\n' \"$KUBECONFIG\" \"$@\"\n"), 0o700))
-	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinary: kubectl}
+	plan := Plan{Dir: t.TempDir(), Ports: map[string]int{APIServer: 16443}, KubernetesBinaryPath: kubectl}
 	require.NoError(t, writeKubectlScript(plan))
-	script := exec.Command(plan.Layout().KubectlPath(), "millwright", "top", "a b")
+	script := exec.Command(plan.StackFolder().KubectlPath(), "millwright", "top", "a b")
 	script.Env = []string{"KUBECONFIG=/another", "PATH=" + os.Getenv("PATH")}
 	out, err := script.Output()
 	require.NoError(t, err)
 	assert.Equal(
 		t,
-		[]string{plan.Layout().Kubeconfig(AdminIdentity), "kubectl", "millwright", "top", "a b"},
+		[]string{plan.StackFolder().KubeconfigFile(AdminIdentity), "kubectl", "millwright", "top", "a b"},
 		strings.Split(strings.TrimSpace(string(out)), "\n"),
 	)
-	assert.Equal(t, `'it'\''s'`, shellQuote("it's"))
+	assert.Equal(t, `'it'\''s'`, quoteForShell("it's"))
 }
 
 // A second call replaces the CA, so the new certificates do not verify against the old CA.
 func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	plan := Plan{Dir: t.TempDir(), RequireTemporalTLS: true}
 	require.NoError(t, WriteStackFiles(t.Context(), plan))
-	l := plan.Layout()
+	l := plan.StackFolder()
 	verify := func(ca []byte) (server, client error) {
 		roots := x509.NewCertPool()
 		require.True(t, roots.AppendCertsFromPEM(ca))
@@ -113,7 +113,7 @@ func TestTemporalCertificatesAreReplaced(t *testing.T) {
 	server, client := verify(before)
 	require.NoError(t, server)
 	require.NoError(t, client)
-	_, err = plan.TemporalOptions()
+	_, err = plan.TemporalClientOptions()
 	require.NoError(t, err)
 
 	require.NoError(t, WriteTemporalCertificates(l))

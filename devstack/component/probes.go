@@ -41,12 +41,12 @@ func (p Plan) ProbeComponent(ctx context.Context, name string) error {
 	case Temporal:
 		return p.probeTemporal(ctx)
 	case VirtualCloud:
-		return checkHealth(ctx, p.CloudURL()+"/healthz")
-	case MCMManager, MCMMachines:
+		return checkHealth(ctx, p.VirtualCloudURL()+"/healthz")
+	case MCMManager, MCMMachineController:
 		return checkHealth(ctx, "http://"+Address(p.Ports[name])+"/healthz")
 	}
 	path := "/readyz" // readiness path of worker, bridge and Cluster API's programs
-	if e, isExtra := p.findExtra(name); isExtra {
+	if e, isExtra := p.findExtraComponent(name); isExtra {
 		path = e.ReadinessPath
 	}
 	return checkHealth(ctx, "http://"+Address(p.Ports[name])+path)
@@ -80,7 +80,7 @@ func checkHealth(ctx context.Context, url string) error {
 
 // Clientset returns a client of the API server with the admin's identity.
 func (p Plan) Clientset() (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(AdminIdentity))
+	config, err := clientcmd.BuildConfigFromFlags("", p.StackFolder().KubeconfigFile(AdminIdentity))
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
@@ -118,7 +118,7 @@ func (p Plan) probeTemporal(ctx context.Context) error {
 		return err
 	}
 	_ = connection.Close()
-	options, err := p.TemporalOptions()
+	options, err := p.TemporalClientOptions()
 	if err != nil {
 		return err
 	}

@@ -2,9 +2,9 @@ package component
 
 import "debug/buildinfo"
 
-// Versions returns the version of each component, as its binary reports the version. Millwright's own components have
+// VersionsByComponent returns the version of each component, as its binary reports the version. Millwright's own components have
 // no entry.
-func Versions(plan Plan) map[string]string {
+func VersionsByComponent(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",
 		APIServer:         "k8s.io/kubernetes",
@@ -21,7 +21,7 @@ func Versions(plan Plan) map[string]string {
 	found := map[string]string{}
 	read := map[string]*buildinfo.BuildInfo{}
 	for _, name := range plan.Components {
-		module, binary := modules[name], plan.Binaries[name]
+		module, binary := modules[name], plan.BinaryPaths[name]
 		if module == "" {
 			continue
 		}

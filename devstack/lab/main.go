@@ -58,14 +58,14 @@ are built first: some minutes, once. On a running stack it starts what has died.
 			if nodes != "" && nodes != "incus" {
 				return fmt.Errorf("no nodes of kind %q: have \"incus\"", nodes)
 			}
-			if with.WithNodes = nodes != ""; !with.WithNodes && !with.WithObservers {
+			if with.WithRealMachines = nodes != ""; !with.WithRealMachines && !with.WithObservers {
 				return errors.New("say --nodes=incus or --observe; `devstack up` starts a stack without them")
 			}
 			var err error
 			if o.Dir, err = p.stackFolder(); err != nil {
 				return err
 			}
-			if with.LabProgram, err = os.Executable(); err != nil {
+			if with.LabProgramPath, err = os.Executable(); err != nil {
 				return fmt.Errorf("find myself: %w", err)
 			}
 			o.Repo, o.Output = p.repo, c.ErrOrStderr()

@@ -38,7 +38,7 @@ func applyBootstrapObjects(ctx context.Context, p component.Plan) error {
 	if err != nil || len(objects) == 0 {
 		return err
 	}
-	a, err := newApplier(p)
+	a, err := newObjectApplier(p)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func flowControlObjects(repo string) ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	var subjects []flowcontrolv1.Subject
-	for _, user := range component.UserNames() {
+	for _, user := range component.MillwrightUserNames() {
 		subjects = append(
 			subjects,
 			flowcontrolv1.Subject{Kind: flowcontrolv1.SubjectKindUser, User: &flowcontrolv1.UserSubject{Name: user}},
@@ -225,36 +225,36 @@ func flowControlObjects(repo string) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// applier applies objects of any kind with the admin's identity.
-type applier struct {
+// objectApplier applies objects of any kind with the admin's identity.
+type objectApplier struct {
 	client dynamic.Interface
 	mapper meta.RESTMapper
 }
 
-func newApplier(p component.Plan) (applier, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", p.Layout().Kubeconfig(component.AdminIdentity))
+func newObjectApplier(p component.Plan) (objectApplier, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", p.StackFolder().KubeconfigFile(component.AdminIdentity))
 	if err != nil {
-		return applier{}, fmt.Errorf("read kubeconfig: %w", err)
+		return objectApplier{}, fmt.Errorf("read kubeconfig: %w", err)
 	}
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return applier{}, fmt.Errorf("make client: %w", err)
+		return objectApplier{}, fmt.Errorf("make client: %w", err)
 	}
 	clients, err := p.Clientset()
 	if err != nil {
-		return applier{}, err
+		return objectApplier{}, err
 	}
 	groups, err := restmapper.GetAPIGroupResources(clients.Discovery())
 	if err != nil {
-		return applier{}, fmt.Errorf("discover API: %w", err)
+		return objectApplier{}, fmt.Errorf("discover API: %w", err)
 	}
-	return applier{client, restmapper.NewDiscoveryRESTMapper(groups)}, nil
+	return objectApplier{client, restmapper.NewDiscoveryRESTMapper(groups)}, nil
 }
 
 // resourceClient returns the client for an object's kind and namespace. If the namespace is absent, resourceClient
 // creates the namespace.
-func (a applier) resourceClient(
+func (a objectApplier) resourceClient(
 	ctx context.Context,
 	object *unstructured.Unstructured,
 ) (dynamic.ResourceInterface, error) {
@@ -281,7 +281,7 @@ func (a applier) resourceClient(
 	return a.client.Resource(mapping.Resource).Namespace(namespace), nil
 }
 
-func (a applier) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
+func (a objectApplier) applyObject(ctx context.Context, object *unstructured.Unstructured) error {
 	resource, err := a.resourceClient(ctx, object)
 	if err != nil {
 		return err
@@ -294,7 +294,7 @@ func (a applier) applyObject(ctx context.Context, object *unstructured.Unstructu
 }
 
 // awaitEstablishedCRD waits until the CRD is Established, because only then does the API server serve the CRD's kind.
-func (a applier) awaitEstablishedCRD(ctx context.Context, definition *unstructured.Unstructured) error {
+func (a objectApplier) awaitEstablishedCRD(ctx context.Context, definition *unstructured.Unstructured) error {
 	resource, err := a.resourceClient(ctx, definition)
 	if err != nil {
 		return err

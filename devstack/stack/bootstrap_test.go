@@ -91,7 +91,7 @@ func TestMillwrightFlowSchemasMatchStackUsers(t *testing.T) {
 			require.Equal(t, flowcontrolv1.SubjectKindUser, s.Kind)
 			users = append(users, s.User.Name)
 		}
-		assert.Equal(t, component.UserNames(), users)
+		assert.Equal(t, component.MillwrightUserNames(), users)
 		require.Len(t, rule.ResourceRules, 1)
 		want := map[string][]string{"millwright": {flowcontrolv1.NamespaceEvery}, "millwright-leases": {"default"}}[o.GetName()]
 		assert.Equal(t, want, rule.ResourceRules[0].Namespaces, o.GetName())

@@ -90,7 +90,7 @@ func (s *supervisor) ensureProcess(name string) (*childProcess, error) {
 var apiServerGCVariables = []string{"GOGC=400", "GOMEMLIMIT=2GiB"}
 
 func (s *supervisor) startProcess(name string) (*childProcess, error) {
-	command := exec.Command(s.plan.Binaries[name], s.plan.Command(name)...)
+	command := exec.Command(s.plan.BinaryPaths[name], s.plan.ComponentArguments(name)...)
 	command.Dir = s.plan.Dir
 	// The user's TEMPORAL_ variables and configuration file are for another Temporal server, so components must not
 	// read them.
@@ -99,12 +99,15 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 		func(variable string) bool { return strings.HasPrefix(variable, "TEMPORAL_") },
 	)
 	command.Env = append(command.Env, "TEMPORAL_CONFIG_FILE="+os.DevNull)
-	command.Env = append(command.Env, "KWOK_WORKDIR="+s.plan.Layout().Path(component.Kwok)) // otherwise KWOK reads ~/.kwok
+	command.Env = append(
+		command.Env,
+		"KWOK_WORKDIR="+s.plan.StackFolder().Path(component.Kwok),
+	) // otherwise KWOK reads ~/.kwok
 	if name == component.APIServer && os.Getenv("GOGC")+os.Getenv("GOMEMLIMIT") == "" {
 		command.Env = append(command.Env, apiServerGCVariables...)
 	}
 	command.Env = slices.Concat(command.Env, s.plan.Environment(name), s.plan.Env[name])
-	log, err := os.OpenFile(s.plan.Layout().LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(s.plan.StackFolder().LogFile(name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
@@ -129,19 +132,19 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 	s.changeComponentStatus(name, func(status *ComponentStatus) {
 		s.children[name] = c
 		*status = ComponentStatus{
-			Name:       name,
-			State:      StateStarting,
-			Process:    c.process,
-			Port:       status.Port,
-			StateSince: c.startedAt,
+			Name:           name,
+			State:          StateStarting,
+			Process:        c.process,
+			Port:           status.Port,
+			StateChangedAt: c.startedAt,
 		}
 	})
-	go s.recordProcessEnd(c, command)
+	go s.awaitAndRecordProcessEnd(c, command)
 	return c, nil
 }
 
-// recordProcessEnd waits until a process has ended, and records the end in the component's status.
-func (s *supervisor) recordProcessEnd(c *childProcess, command *exec.Cmd) {
+// awaitAndRecordProcessEnd waits until a process has ended, and records the end in the component's status.
+func (s *supervisor) awaitAndRecordProcessEnd(c *childProcess, command *exec.Cmd) {
 	c.hasSucceeded = command.Wait() == nil
 	c.exitReason = command.ProcessState.String()
 	slog.Info("ended", "component", c.name, "pid", c.process.PID, "how", c.exitReason)
@@ -175,7 +178,7 @@ func (s *supervisor) awaitReadyComponent(ctx context.Context, c *childProcess) e
 			if c.name == component.Bootstrap && c.hasSucceeded {
 				return nil
 			}
-			log := s.plan.Layout().LogFile(c.name)
+			log := s.plan.StackFolder().LogFile(c.name)
 			return fmt.Errorf("it ended before it was ready (%s); its log %s ends with:\n%s", c.exitReason, log, logTail(log))
 		case <-ctx.Done():
 			return errors.Join(context.Cause(ctx), notReady)
@@ -235,7 +238,7 @@ func (s *supervisor) stopAllProcesses() {
 	for _, name := range s.plan.Components {
 		group.Go(func() error {
 			defer close(stopped[name])
-			for _, other := range component.All(s.plan.Extras...) {
+			for _, other := range component.All(s.plan.ExtraComponents...) {
 				for _, need := range other.AwaitedComponents(s.plan.Components) {
 					if need == name && stopped[other.Name] != nil {
 						<-stopped[other.Name]

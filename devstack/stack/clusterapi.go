@@ -32,13 +32,13 @@ func clusterAPIObjects(p component.Plan) ([]*unstructured.Unstructured, error) {
 		if err != nil {
 			return nil, err
 		}
-		authority, err := os.ReadFile(p.Layout().ClusterAPICACertificateFile())
+		authority, err := os.ReadFile(p.StackFolder().ClusterAPICACertificateFile())
 		if err != nil {
 			return nil, fmt.Errorf("read the CA of Cluster API's webhooks: %w", err)
 		}
 		w := webhookServer{name: name, url: p.ClusterAPIWebhooksURL(name), caCertificate: authority}
 		for _, object := range objects {
-			if err := w.redirectToProgram(object, labels); err != nil {
+			if err := w.redirectWebhooks(object, labels); err != nil {
 				return nil, fmt.Errorf("direct %s %s to %s: %w", object.GetKind(), object.GetName(), name, err)
 			}
 		}
@@ -74,10 +74,10 @@ type webhookServer struct {
 	caCertificate []byte // CA certificate of the webhooks, as PEM
 }
 
-// redirectToProgram changes a CRD or a webhook configuration of upstream's manifests. After the change, the API server
+// redirectWebhooks changes a CRD or a webhook configuration of upstream's manifests. After the change, the API server
 // calls the program on this machine for CRD conversions and for each webhook. Every CRD gets the labels. A webhook
 // configuration gets the program's name as a prefix, because the manifests of all programs use the same name.
-func (w webhookServer) redirectToProgram(object *unstructured.Unstructured, labels map[string]string) error {
+func (w webhookServer) redirectWebhooks(object *unstructured.Unstructured, labels map[string]string) error {
 	switch kind := object.GetKind(); kind {
 	case "CustomResourceDefinition":
 		object.SetLabels(labels)

@@ -39,16 +39,16 @@ webhooks:
   clientConfig: {service: {name: webhook-service, namespace: system, path: /validate-machine}}
 `
 
-// planWithCore returns a plan with Cluster API's core as the only component. The folder of core's manifests contains
+// planWithClusterAPICore returns a plan with Cluster API's core as the only component. The folder of core's manifests contains
 // the given manifests.
-func planWithCore(t *testing.T, manifests string) component.Plan {
+func planWithClusterAPICore(t *testing.T, manifests string) component.Plan {
 	t.Helper()
 	plan := component.Plan{
-		Dir:              t.TempDir(),
-		ClusterAPIFolder: t.TempDir(),
-		KubernetesBinary: "/bin/echo",
-		Components:       []string{component.ClusterAPICore},
-		Ports:            map[string]int{component.APIServer: 16443, component.ClusterAPICore + "-webhooks": 16505},
+		Dir:                  t.TempDir(),
+		ClusterAPIFolder:     t.TempDir(),
+		KubernetesBinaryPath: "/bin/echo",
+		Components:           []string{component.ClusterAPICore},
+		Ports:                map[string]int{component.APIServer: 16443, component.ClusterAPICore + "-webhooks": 16505},
 	}
 	require.NoError(t, component.WriteStackFiles(t.Context(), plan))
 	folder := filepath.Join(plan.ClusterAPIFolder, "config", component.ClusterAPICore)
@@ -59,12 +59,12 @@ func planWithCore(t *testing.T, manifests string) component.Plan {
 	return plan
 }
 
-func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
-	plan := planWithCore(t, upstreamManifests)
+func TestClusterAPIWebhooksAreRedirectedToThisMachine(t *testing.T) {
+	plan := planWithClusterAPICore(t, upstreamManifests)
 	objects, err := clusterAPIObjects(plan)
 	require.NoError(t, err)
 	require.Len(t, objects, 3)
-	authority, err := os.ReadFile(plan.Layout().ClusterAPICACertificateFile())
+	authority, err := os.ReadFile(plan.StackFolder().ClusterAPICACertificateFile())
 	require.NoError(t, err)
 	client := func(path string) map[string]any {
 		return map[string]any{
@@ -90,14 +90,14 @@ func TestTheAPIServerCallsClusterAPIOnThisMachine(t *testing.T) {
 	}, hooks)
 }
 
-func TestUnexpectedManifestsAreRefused(t *testing.T) {
+func TestUnexpectedClusterAPIManifestsAreRefused(t *testing.T) {
 	for manifest, want := range map[string]string{
 		"apiVersion: v1\nkind: Secret\nmetadata: {name: s}":                                                          "no object of this kind is expected",
 		"apiVersion: v1\nkind: MutatingWebhookConfiguration\nmetadata: {name: m}\nwebhooks: [{clientConfig: {}}]":    "a webhook has no path of a service",
 		"apiVersion: v1\nkind: CustomResourceDefinition\nmetadata: {name: c}\nspec: {versions: {}}":                  "spec.versions",
 		"apiVersion: v1\nkind: ValidatingWebhookConfiguration\nmetadata: {name: v}\nwebhooks: [a text, another one]": "a webhook has no path of a service",
 	} {
-		_, err := clusterAPIObjects(planWithCore(t, manifest))
+		_, err := clusterAPIObjects(planWithClusterAPICore(t, manifest))
 		assert.ErrorContains(t, err, want, manifest)
 	}
 }

@@ -27,7 +27,7 @@ func (s *supervisor) serveControlAPI(listener net.Listener) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /stop", func(http.ResponseWriter, *http.Request) { s.cancelRun(errStackStopped) })
 	s.registerActionHandler(mux, "start", func(r *http.Request, name string) error {
-		ctx, cancel := context.WithTimeout(r.Context(), s.plan.Timeout)
+		ctx, cancel := context.WithTimeout(r.Context(), s.plan.StartTimeout)
 		defer cancel()
 		return s.startComponent(ctx, name)
 	})

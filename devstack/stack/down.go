@@ -26,7 +26,7 @@ func Down(ctx context.Context, dir string) error {
 	ticker := time.NewTicker(component.ProbeInterval)
 	defer ticker.Stop()
 	for told := false; ; {
-		lock, err := component.TryLock(component.Layout(dir).LockFile())
+		lock, err := component.TryLockFile(component.StackFolder(dir).LockFile())
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil // the folder never had a stack
 		}
@@ -69,7 +69,7 @@ func killLeftoverProcesses(ctx context.Context, dir string) error {
 			}
 		}
 	}
-	if err := os.Remove(component.Layout(dir).StateFile()); err != nil {
+	if err := os.Remove(component.StackFolder(dir).StateFile()); err != nil {
 		return fmt.Errorf("remove stale state: %w", err)
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 // joinRunningStack waits until a stack that another process started is ready, and restarts components that have ended.
 func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
-	s, err := followStackStart(ctx, o, nil)
+	s, err := reportStackStart(ctx, o, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func joinRunningStack(ctx context.Context, o Options) (*Stack, error) {
 	return s, nil
 }
 
-// followStackStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
-func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
+// reportStackStart prints a line for each component that becomes ready, and returns when the whole stack is ready.
+func reportStackStart(ctx context.Context, o Options, ended <-chan error) (*Stack, error) {
 	ticker := time.NewTicker(component.ProbeInterval)
 	defer ticker.Stop()
 	told := map[string]bool{}
-	deadline := time.Now().Add(o.Timeout + terminationGracePeriod) // the supervisor's own timeout ends earlier
+	deadline := time.Now().Add(o.StartTimeout + terminationGracePeriod) // the supervisor's own timeout ends earlier
 	for {
 		state, live, err := readLiveState(o.Dir)
 		if err != nil {
@@ -55,10 +55,10 @@ func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stac
 		switch {
 		case live && state.Phase == PhaseReady:
 			return &Stack{state}, nil
-		case !live && ended == nil && isLockFree(o.Dir):
+		case !live && ended == nil && isStackUnlocked(o.Dir):
 			return nil, supervisorEndError(o.Dir, ErrNotRunning)
 		case time.Now().After(deadline):
-			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.Timeout+terminationGracePeriod)
+			return nil, fmt.Errorf("the stack in %s is not ready after %s", o.Dir, o.StartTimeout+terminationGracePeriod)
 		}
 		select {
 		case err := <-ended:
@@ -70,10 +70,10 @@ func followStackStart(ctx context.Context, o Options, ended <-chan error) (*Stac
 	}
 }
 
-// isLockFree reports whether no process holds the stack's lock. If the lock is free, no process runs, starts or stops
+// isStackUnlocked reports whether no process holds the stack's lock. If the lock is free, no process runs, starts or stops
 // the stack.
-func isLockFree(dir string) bool {
-	lock, err := component.TryLock(component.Layout(dir).LockFile())
+func isStackUnlocked(dir string) bool {
+	lock, err := component.TryLockFile(component.StackFolder(dir).LockFile())
 	if err != nil {
 		return false
 	}
@@ -104,7 +104,7 @@ func supervisorEndError(dir string, err error) error {
 	if err == nil {
 		return errors.New("the stack was stopped before it was ready")
 	}
-	log := component.Layout(dir).LogFile(supervisorLogName)
+	log := component.StackFolder(dir).LogFile(supervisorLogName)
 	return fmt.Errorf(
 		"the supervisor ended before the stack was ready (%w); its log %s ends with:\n%s",
 		err,

@@ -19,7 +19,7 @@ func logTail(path string) string {
 		_, _ = file.Seek(-window, io.SeekEnd)
 	}
 	text, _ := io.ReadAll(file)
-	_, last, found := cutAtLastLine(string(text), "=== ")
+	_, last, found := cutBeforeLastLineWithPrefix(string(text), "=== ")
 	if !found {
 		last = string(text)
 	}
@@ -27,8 +27,8 @@ func logTail(path string) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// cutAtLastLine cuts a text before the last line that begins with the prefix.
-func cutAtLastLine(text, prefix string) (before, after string, found bool) {
+// cutBeforeLastLineWithPrefix cuts a text before the last line that begins with the prefix.
+func cutBeforeLastLineWithPrefix(text, prefix string) (before, after string, found bool) {
 	i := strings.LastIndex("\n"+text, "\n"+prefix)
 	if i < 0 {
 		return text, "", false

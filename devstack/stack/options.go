@@ -43,9 +43,9 @@ type Options struct {
 	Env map[string][]string
 	// Args adds flags to a component's command line, by component name. The flags come last and override earlier flags.
 	Args map[string][]string
-	// Binaries are paths of binaries that replace the clone's binaries, by component name. A path may also be the
+	// BinaryPaths are paths of binaries that replace the clone's binaries, by component name. A path may also be the
 	// program of an extra component.
-	Binaries map[string]string
+	BinaryPaths map[string]string
 	// RequireTemporalTLS makes Temporal's frontend require client certificates (mTLS): see
 	// component.WriteTemporalCertificates. Millwright's processes get client certificates.
 	RequireTemporalTLS bool
@@ -57,23 +57,23 @@ type Options struct {
 	// duration is 240 s with Quiet and 40 s without Quiet. NodeLeaseDuration is for large fleets: 10,000 Nodes with a
 	// Lease of 240 s send 167 renewals a second.
 	NodeLeaseDuration time.Duration
-	// Extras describes additional components, in starting order, at most component.MaxExtras. Up starts only the extras
+	// ExtraComponents describes additional components, in starting order, at most component.MaxExtraComponents. Up starts only the extras
 	// that Components names.
-	Extras []component.ExtraComponent
+	ExtraComponents []component.ExtraComponent
 	// Up calls CompletePlan once the ports of the plan are known. CompletePlan adds the files, flags and manifests that
 	// depend on the ports. The supervisor keeps the returned locks until the stack ends. If the stack already runs, Up
 	// does not call CompletePlan. Nil adds nothing.
 	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
-	// Timeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15
+	// StartTimeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15
 	// s.
-	Timeout time.Duration
-	// SupervisorProgram is the path of a binary with the command "run". The devstack command passes its own path. If
+	StartTimeout time.Duration
+	// SupervisorProgramPath is the path of a binary with the command "run". The devstack command passes its own path. If
 	// empty, Up builds devstack from the clone.
-	SupervisorProgram string
+	SupervisorProgramPath string
 }
 
-// defaultTimeout is long enough for a computer with two cores that compiles at the same time.
-const defaultTimeout = 2 * time.Minute
+// defaultStartTimeout is long enough for a computer with two cores that compiles at the same time.
+const defaultStartTimeout = 2 * time.Minute
 
 // Folder returns the absolute path of a stack's folder. If dir is empty, the folder is <repo>/.devstack. An empty repo
 // means the clone that contains the working directory.
@@ -100,11 +100,15 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Output == nil {
 		o.Output = io.Discard
 	}
-	if o.Timeout == 0 {
-		o.Timeout = defaultTimeout
+	if o.StartTimeout == 0 {
+		o.StartTimeout = defaultStartTimeout
 	}
-	if len(o.Extras) > component.MaxExtras {
-		return o, fmt.Errorf("there are ports for %d extras, not for %d", component.MaxExtras, len(o.Extras))
+	if len(o.ExtraComponents) > component.MaxExtraComponents {
+		return o, fmt.Errorf(
+			"there are ports for %d extras, not for %d",
+			component.MaxExtraComponents,
+			len(o.ExtraComponents),
+		)
 	}
 	if o.WithClusterAPI {
 		if len(o.Components) == 0 {
@@ -112,6 +116,6 @@ func (o Options) withDefaults() (Options, error) {
 		}
 		o.Components = append(slices.Clone(o.Components), component.ClusterAPINames()...)
 	}
-	o.Components, err = component.WithNeededComponents(o.Components, o.Extras...)
+	o.Components, err = component.WithNeededComponents(o.Components, o.ExtraComponents...)
 	return o, err
 }

@@ -11,43 +11,43 @@ import (
 	"millwright/devstack/component"
 )
 
-// buildBinaries finds the binaries of the chosen components, and builds missing binaries. The results are the plan,
+// buildBinariesAndPlan finds the binaries of the chosen components, and builds missing binaries. The results are the plan,
 // still without ports, and the path of the supervisor's binary.
-func buildBinaries(ctx context.Context, o Options) (component.Plan, string, error) {
+func buildBinariesAndPlan(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir:                o.Dir,
 		Repo:               o.Repo,
 		Components:         o.Components,
-		Extras:             o.Extras,
-		Binaries:           map[string]string{},
+		ExtraComponents:    o.ExtraComponents,
+		BinaryPaths:        map[string]string{},
 		Env:                o.Env,
 		Args:               map[string][]string{},
 		UseLongLeases:      o.UseLongLeases,
 		NodeLeaseDuration:  o.NodeLeaseDuration,
-		Timeout:            o.Timeout,
+		StartTimeout:       o.StartTimeout,
 		RequireTemporalTLS: o.RequireTemporalTLS,
 	}
 	maps.Copy(plan.Args, o.Args)
-	heavy, folders, err := programSources(o.Components, o.Extras)
+	heavy, folders, err := groupComponentsByProgram(o.Components, o.ExtraComponents)
 	if err != nil {
 		return plan, "", err
 	}
-	if o.SupervisorProgram == "" {
+	if o.SupervisorProgramPath == "" {
 		folders[build.DevstackFolder] = append(folders[build.DevstackFolder], supervisorLogName)
 	}
 	for _, name := range slices.Sorted(maps.Keys(heavy)) {
-		path, err := build.HeavyBinary(ctx, o.Repo, name, o.Output)
+		path, err := build.HeavyBinaryPath(ctx, o.Repo, name, o.Output)
 		if err != nil {
 			return plan, "", err
 		}
 		for _, user := range heavy[name] {
-			plan.Binaries[user] = path
+			plan.BinaryPaths[user] = path
 		}
 		if name == build.KubernetesBinary {
-			plan.KubernetesBinary = path
+			plan.KubernetesBinaryPath = path
 		}
 	}
-	if err := addClusterAPI(ctx, &plan, o.Output); err != nil {
+	if err := addClusterAPIPrograms(ctx, &plan, o.Output); err != nil {
 		return plan, "", err
 	}
 	ours, err := build.Products(ctx, o.Repo, o.Output, slices.Sorted(maps.Keys(folders))...)
@@ -56,35 +56,35 @@ func buildBinaries(ctx context.Context, o Options) (component.Plan, string, erro
 	}
 	for folder, users := range folders {
 		for _, user := range users {
-			plan.Binaries[user] = ours[folder]
+			plan.BinaryPaths[user] = ours[folder]
 		}
 	}
-	maps.Copy(plan.Binaries, o.Binaries)
-	if o.SupervisorProgram != "" {
-		return plan, o.SupervisorProgram, nil
+	maps.Copy(plan.BinaryPaths, o.BinaryPaths)
+	if o.SupervisorProgramPath != "" {
+		return plan, o.SupervisorProgramPath, nil
 	}
 	return plan, ours[build.DevstackFolder], nil
 }
 
-// addClusterAPI adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
-func addClusterAPI(ctx context.Context, plan *component.Plan, output io.Writer) error {
-	// Only the first call of ClusterAPIPrograms may build; later calls find the folder.
+// addClusterAPIPrograms adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
+func addClusterAPIPrograms(ctx context.Context, plan *component.Plan, output io.Writer) error {
+	// Only the first call of ClusterAPIProgramsFolder may build; later calls find the folder.
 	for _, name := range component.ClusterAPINames() {
 		if !slices.Contains(plan.Components, name) {
 			continue
 		}
 		var err error
-		if plan.ClusterAPIFolder, err = build.ClusterAPIPrograms(ctx, plan.Repo, output); err != nil {
+		if plan.ClusterAPIFolder, err = build.ClusterAPIProgramsFolder(ctx, plan.Repo, output); err != nil {
 			return err
 		}
-		plan.Binaries[name] = filepath.Join(plan.ClusterAPIFolder, name)
+		plan.BinaryPaths[name] = filepath.Join(plan.ClusterAPIFolder, name)
 	}
 	return nil
 }
 
-// programSources groups the chosen components by program. The keys of heavy are names of heavy binaries. The keys of
+// groupComponentsByProgram groups the chosen components by program. The keys of heavy are names of heavy binaries. The keys of
 // folders are folders of Millwright's own main packages. The values are component names.
-func programSources(
+func groupComponentsByProgram(
 	chosen []string,
 	extras []component.ExtraComponent,
 ) (heavy, folders map[string][]string, err error) {

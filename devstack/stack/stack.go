@@ -131,7 +131,7 @@ func (s *Stack) Dir() string { return s.state.Plan.Dir }
 // KubeconfigPath returns the path of an identity's kubeconfig: Admin, Test, WorkerIdentity, …. The file exists after
 // the first start of a stack that has an API server.
 func (s *Stack) KubeconfigPath(identity string) string {
-	return s.state.Plan.Layout().Kubeconfig(identity)
+	return s.state.Plan.StackFolder().KubeconfigFile(identity)
 }
 
 // CheckedKubeconfigPath returns the same path as KubeconfigPath, or an error if the stack has no such identity.
@@ -147,17 +147,19 @@ func (s *Stack) TemporalAddress() string {
 	return component.Address(s.state.Plan.Ports[component.Temporal])
 }
 
-// TemporalOptions returns the options of a client of the stack's Temporal, without a logger.
-func (s *Stack) TemporalOptions() (client.Options, error) { return s.state.Plan.TemporalOptions() }
+// TemporalClientOptions returns the options of a client of the stack's Temporal, without a logger.
+func (s *Stack) TemporalClientOptions() (client.Options, error) {
+	return s.state.Plan.TemporalClientOptions()
+}
 
-// Layout returns the folder of the stack.
-func (s *Stack) Layout() component.Layout { return s.state.Plan.Layout() }
+// StackFolder returns the folder of the stack.
+func (s *Stack) StackFolder() component.StackFolder { return s.state.Plan.StackFolder() }
 
 // TemporalUIURL returns the URL of Temporal's UI.
 func (s *Stack) TemporalUIURL() string { return s.state.Plan.TemporalUIURL() }
 
-// CloudURL returns the URL of virtualcloud.
-func (s *Stack) CloudURL() string { return s.state.Plan.CloudURL() }
+// VirtualCloudURL returns the URL of virtualcloud.
+func (s *Stack) VirtualCloudURL() string { return s.state.Plan.VirtualCloudURL() }
 
 // APIServerURL returns the URL of the API server.
 func (s *Stack) APIServerURL() string { return s.state.Plan.APIServerURL() }
@@ -169,15 +171,15 @@ func (s *Stack) MetricsURL(name string) string {
 }
 
 // LogPath returns the file with a component's output; restarts append to this file.
-func (s *Stack) LogPath(name string) string { return s.state.Plan.Layout().LogFile(name) }
+func (s *Stack) LogPath(name string) string { return s.state.Plan.StackFolder().LogFile(name) }
 
 // AuditLogPath returns the path of the API server's audit log, with one line of JSON for each request of the identities
 // in the audit policy.
-func (s *Stack) AuditLogPath() string { return s.state.Plan.Layout().AuditLogFile() }
+func (s *Stack) AuditLogPath() string { return s.state.Plan.StackFolder().AuditLogFile() }
 
 // RunKubectl runs kubectl as the admin and returns kubectl's output. The error contains kubectl's messages.
 func (s *Stack) RunKubectl(ctx context.Context, arguments ...string) ([]byte, error) {
-	command := exec.CommandContext(ctx, s.state.Plan.Layout().KubectlPath(), arguments...)
+	command := exec.CommandContext(ctx, s.state.Plan.StackFolder().KubectlPath(), arguments...)
 	var complaint bytes.Buffer
 	command.Stderr = &complaint
 	out, err := command.Output()
@@ -188,4 +190,4 @@ func (s *Stack) RunKubectl(ctx context.Context, arguments ...string) ([]byte, er
 }
 
 // KubectlPath returns the path of a script that runs kubectl with the admin's kubeconfig.
-func (s *Stack) KubectlPath() string { return s.state.Plan.Layout().KubectlPath() }
+func (s *Stack) KubectlPath() string { return s.state.Plan.StackFolder().KubectlPath() }

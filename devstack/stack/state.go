@@ -48,13 +48,13 @@ type Process struct {
 
 // ComponentStatus is the status of one component when the status was read.
 type ComponentStatus struct {
-	Name          string         `json:"name"`
-	State         ComponentState `json:"state"`
-	Process       Process        `json:"process"`
-	Port          int            `json:"port,omitempty"`  // main port; zero: the component has none
-	StateSince    time.Time      `json:"since,omitzero"`  // time of the last change of State; zero while the component waits
-	StartDuration time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
-	Error         string         `json:"error,omitempty"` // why the component ended or failed
+	Name           string         `json:"name"`
+	State          ComponentState `json:"state"`
+	Process        Process        `json:"process"`
+	Port           int            `json:"port,omitempty"`  // main port; zero: the component has none
+	StateChangedAt time.Time      `json:"since,omitzero"`  // time of the last change of State; zero while the component waits
+	StartDuration  time.Duration  `json:"took,omitempty"`  // time from the component's start until it was ready
+	Error          string         `json:"error,omitempty"` // why the component ended or failed
 
 	CPUTime     time.Duration `json:"-"` // processor time used so far; only Stack.Status sets it
 	MemoryBytes int64         `json:"-"` // resident memory in bytes; only Stack.Status sets it
@@ -77,7 +77,7 @@ type State struct {
 // readState reads stack.json. If the folder never had a stack, the error is fs.ErrNotExist.
 func readState(dir string) (State, error) {
 	var state State
-	text, err := os.ReadFile(component.Layout(dir).StateFile())
+	text, err := os.ReadFile(component.StackFolder(dir).StateFile())
 	if err != nil {
 		return state, fmt.Errorf("read state of the stack: %w", err)
 	}
@@ -93,7 +93,7 @@ func (s State) writeFile() error {
 	if err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}
-	path := component.Layout(s.Plan.Dir).StateFile()
+	path := component.StackFolder(s.Plan.Dir).StateFile()
 	if err := os.WriteFile(path+".new", append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write state of the stack: %w", err)
 	}

@@ -89,7 +89,7 @@ func TestDownKillsOnlyLeftoverProcesses(t *testing.T) {
 	require.NoError(t, Down(t.Context(), dir))
 	<-leftoverEnded
 	assert.True(t, stranger.isAlive())
-	assert.NoFileExists(t, component.Layout(dir).StateFile())
+	assert.NoFileExists(t, component.StackFolder(dir).StateFile())
 	require.NoError(t, Down(t.Context(), dir), "again")
 }
 
@@ -99,7 +99,7 @@ func TestDownWithoutRunningStackIsNoError(t *testing.T) {
 
 func TestUnreadableStateIsRemoved(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(component.Layout(dir).StateFile(), []byte("{half"), 0o600))
+	require.NoError(t, os.WriteFile(component.StackFolder(dir).StateFile(), []byte("{half"), 0o600))
 	require.NoError(t, Down(t.Context(), dir))
-	assert.NoFileExists(t, component.Layout(dir).StateFile())
+	assert.NoFileExists(t, component.StackFolder(dir).StateFile())
 }

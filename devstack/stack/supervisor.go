@@ -94,7 +94,7 @@ func (s *supervisor) writeFirstState(control string) error {
 	defer s.mu.Unlock()
 	s.state = State{
 		Plan: s.plan, Supervisor: self, ControlAddress: control, ControlToken: rand.Text(), Phase: PhaseStarting,
-		StartedAt: time.Now(), Versions: component.Versions(s.plan),
+		StartedAt: time.Now(), Versions: component.VersionsByComponent(s.plan),
 	}
 	for _, name := range s.plan.Components {
 		status := ComponentStatus{Name: name, State: StateWaiting, Port: s.plan.Ports[name]}
@@ -108,8 +108,8 @@ func (s *supervisor) writeFirstState(control string) error {
 func (s *supervisor) startAllComponents(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
-		s.plan.Timeout,
-		fmt.Errorf("the stack was not ready within %s", s.plan.Timeout),
+		s.plan.StartTimeout,
+		fmt.Errorf("the stack was not ready within %s", s.plan.StartTimeout),
 	)
 	defer cancel()
 	if err := component.WriteStackFiles(ctx, s.plan); err != nil {
@@ -121,7 +121,7 @@ func (s *supervisor) startAllComponents(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, name := range s.plan.Components {
-		c, err := component.FindByName(name, s.plan.Extras...)
+		c, err := component.FindByName(name, s.plan.ExtraComponents...)
 		if err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (s *supervisor) shutDown(failure error) {
 	slog.Info("stack is stopped")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_ = os.Remove(s.plan.Layout().StateFile())
+	_ = os.Remove(s.plan.StackFolder().StateFile())
 }
 
 // changeState edits the state and writes stack.json. A failed write is only logged, because the components must
@@ -190,7 +190,7 @@ func (s *supervisor) changeComponentStatus(name string, edit func(*ComponentStat
 		before := state.Components[i].State
 		edit(&state.Components[i])
 		if state.Components[i].State != before {
-			state.Components[i].StateSince = time.Now()
+			state.Components[i].StateChangedAt = time.Now()
 		}
 	})
 }

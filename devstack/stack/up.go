@@ -29,14 +29,14 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if _, err := Open(o.Dir); err == nil {
 		return joinRunningStack(ctx, o)
 	}
-	plan, supervisor, err := buildBinaries(ctx, o)
+	plan, supervisor, err := buildBinariesAndPlan(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the stack's folder: %w", err)
 	}
-	lock, err := component.TryLock(component.Layout(o.Dir).LockFile())
+	lock, err := component.TryLockFile(component.StackFolder(o.Dir).LockFile())
 	if errors.Is(err, component.ErrLocked) { // another process was the first to start the stack
 		return joinRunningStack(ctx, o)
 	}
@@ -47,7 +47,7 @@ func Up(ctx context.Context, o Options) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := followStackStart(ctx, o, ended)
+	s, err := reportStackStart(ctx, o, ended)
 	if err == nil {
 		return s, nil
 	}
@@ -75,14 +75,14 @@ func reservePortsAndLaunchSupervisor(
 	}
 	locks := []*os.File{lock}
 	if o.UseFreePorts {
-		ports, held, err := component.FindFreePorts(ctx, plan.Components, plan.Extras...)
+		ports, held, err := component.ReserveFreePorts(ctx, plan.Components, plan.ExtraComponents...)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = held.Close() }()
 		plan.Ports, locks = ports, append(locks, held)
 	} else {
-		ports, err := component.StandardPorts(plan.Components, plan.Extras...)
+		ports, err := component.StandardPorts(plan.Components, plan.ExtraComponents...)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func launchSupervisor(binary string, plan component.Plan, locks []*os.File, with
 	if err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}
-	l := plan.Layout()
+	l := plan.StackFolder()
 	if err := os.MkdirAll(filepath.Dir(l.LogFile(supervisorLogName)), 0o700); err != nil {
 		return nil, fmt.Errorf("start the supervisor: %w", err)
 	}

@@ -27,8 +27,8 @@ func TestConformance(t *testing.T) {
 	)
 }
 
-// errorNumbers are libvirt's error numbers by the code to which the driver maps them.
-var errorNumbers = map[provider.Code]client.ErrorNumber{
+// errorNumbersByCode are libvirt's error numbers by the code to which the driver maps them.
+var errorNumbersByCode = map[provider.Code]client.ErrorNumber{
 	provider.Unknown:           client.ErrHookScriptFailed,
 	provider.InvalidArgument:   client.ErrXMLError,
 	provider.DeadlineExceeded:  client.ErrOperationTimeout,
@@ -74,12 +74,12 @@ func newTestCloud(t *testing.T) testCloud {
 		Class:       class(between.socketPath),
 		DeniedClass: &denied,
 		FailNextCall: func(method provider.Method, err *provider.Error) {
-			between.refuseNextRequest(method, errorNumbers[err.Code], err.Message)
+			between.refuseNextRequest(method, errorNumbersByCode[err.Code], err.Message)
 		},
-		SupportedCodes:   slices.Sorted(maps.Keys(errorNumbers)),
+		SupportedCodes:   slices.Sorted(maps.Keys(errorNumbersByCode)),
 		LacksRetryDelays: true,
-		HangCalls:        between.holdRequests,
-		CreateByHand: func(m provider.Machine) {
+		BlockCalls:       between.hangRequests,
+		CreateInstanceByHand: func(m provider.Machine) {
 			id := uuid.New()
 			_, err := person.DomainCreateXML(foreignDomainXML(m, id), 0)
 			require.NoError(t, err)

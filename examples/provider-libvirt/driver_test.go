@@ -43,7 +43,7 @@ func (c testCloud) millwrightDomains(t *testing.T) []client.Domain {
 
 // Even without the search in package driver, libvirt makes only one domain from all create requests with the same
 // token.
-func TestOneTokenMakesOneDomain(t *testing.T) {
+func TestRequestsWithTheSameTokenCreateOneDomain(t *testing.T) {
 	c := newTestCloud(t)
 	const requests = 8
 	ids := make([]string, requests)

@@ -16,8 +16,8 @@ import (
 	"millwright/provider"
 )
 
-// procedureNumbers are the numbers, in libvirt's protocol, of the requests that determine the result of a method.
-var procedureNumbers = map[provider.Method]uint32{
+// procedureNumbersByMethod are the numbers, in libvirt's protocol, of the requests that determine the result of a method.
+var procedureNumbersByMethod = map[provider.Method]uint32{
 	provider.MethodCreateInstance: 10,  // REMOTE_PROC_DOMAIN_CREATE_XML
 	provider.MethodDeleteInstance: 12,  // REMOTE_PROC_DOMAIN_DESTROY
 	provider.MethodInstanceStatus: 273, // REMOTE_PROC_CONNECT_LIST_ALL_DOMAINS
@@ -29,24 +29,24 @@ var procedureNumbers = map[provider.Method]uint32{
 type proxy struct {
 	socketPath string
 
-	mu             sync.Mutex
-	refusals       map[uint32][]refusal
-	heldProcedures map[uint32]bool
-	lostAnswers    map[uint32]bool
+	mu                sync.Mutex
+	refusals          map[uint32][]refusal
+	hangingProcedures map[uint32]bool
+	lostAnswers       map[uint32]bool
 }
 
 type refusal struct {
-	number  client.ErrorNumber
-	message string
+	errorNumber client.ErrorNumber
+	message     string
 }
 
 func newProxy(t *testing.T, daemon string) *proxy {
 	t.Helper()
 	p := &proxy{
-		socketPath:     filepath.Join(filepath.Dir(daemon), "proxy"),
-		refusals:       map[uint32][]refusal{},
-		heldProcedures: map[uint32]bool{},
-		lostAnswers:    map[uint32]bool{},
+		socketPath:        filepath.Join(filepath.Dir(daemon), "proxy"),
+		refusals:          map[uint32][]refusal{},
+		hangingProcedures: map[uint32]bool{},
+		lostAnswers:       map[uint32]bool{},
 	}
 	listener, err := net.Listen("unix", p.socketPath)
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func (p *proxy) serveConnection(from net.Conn, daemon string) {
 		refused, held := p.refusalOfRequest(packet)
 		switch {
 		case held:
-		case refused.number != 0:
+		case refused.errorNumber != 0:
 			_, err = from.Write(refused.answerPacket(packet))
 		case p.shouldLoseAnswer(packet):
 			_ = from.Close()
@@ -119,7 +119,7 @@ func (p *proxy) refusalOfRequest(packet []byte) (refusal, bool) {
 	procedure := binary.BigEndian.Uint32(packet[12:])
 	queue := p.refusals[procedure]
 	if len(queue) == 0 {
-		return refusal{}, p.heldProcedures[procedure]
+		return refusal{}, p.hangingProcedures[procedure]
 	}
 	p.refusals[procedure] = queue[1:]
 	return queue[0], false
@@ -129,7 +129,7 @@ func (p *proxy) refusalOfRequest(packet []byte) (refusal, bool) {
 func (r refusal) answerPacket(request []byte) []byte {
 	const reply, failed = 1, 1
 	packet := append([]byte{0, 0, 0, 0}, request[4:16]...)
-	for _, number := range []uint32{reply, binary.BigEndian.Uint32(request[20:]), failed, uint32(r.number), 0, 1, uint32(len(r.message))} {
+	for _, number := range []uint32{reply, binary.BigEndian.Uint32(request[20:]), failed, uint32(r.errorNumber), 0, 1, uint32(len(r.message))} {
 		packet = binary.BigEndian.AppendUint32(packet, number)
 	}
 	packet = append(packet, r.message...)
@@ -142,7 +142,7 @@ func (r refusal) answerPacket(request []byte) []byte {
 func (p *proxy) refuseNextRequest(method provider.Method, number client.ErrorNumber, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	procedure := procedureNumbers[method]
+	procedure := procedureNumbersByMethod[method]
 	p.refusals[procedure] = append(p.refusals[procedure], refusal{number, message})
 }
 
@@ -150,7 +150,7 @@ func (p *proxy) refuseNextRequest(method provider.Method, number client.ErrorNum
 func (p *proxy) loseNextAnswer(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.lostAnswers[procedureNumbers[method]] = true
+	p.lostAnswers[procedureNumbersByMethod[method]] = true
 }
 
 func (p *proxy) shouldLoseAnswer(packet []byte) bool {
@@ -161,8 +161,8 @@ func (p *proxy) shouldLoseAnswer(packet []byte) bool {
 	return p.lostAnswers[procedure]
 }
 
-func (p *proxy) holdRequests(method provider.Method) {
+func (p *proxy) hangRequests(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heldProcedures[procedureNumbers[method]] = true
+	p.hangingProcedures[procedureNumbersByMethod[method]] = true
 }

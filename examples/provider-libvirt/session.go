@@ -17,9 +17,9 @@ import (
 
 // Keys of a class's Secret.
 const (
-	socketKey   = "socket" // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
-	uriKey      = "uri"    // connection URI of a driver of the daemon; empty: qemu:///system
-	userDataKey = "userData"
+	secretKeySocket   = "socket" // path of the daemon's socket, such as /run/libvirt/libvirt-sock; required
+	secretKeyURI      = "uri"    // connection URI of a driver of the daemon; empty: qemu:///system
+	secretKeyUserData = "userData"
 )
 
 // session is a connection to a daemon for one call of the Driver.
@@ -32,9 +32,9 @@ type session struct {
 // openSession connects to the daemon of the class. The client of libvirt does not support contexts. Therefore the end
 // of the context closes the connection, which ends every wait for an answer.
 func openSession(ctx context.Context, class provider.Class) (session, error) {
-	path, uri := string(class.Secret[socketKey]), string(class.Secret[uriKey])
+	path, uri := string(class.Secret[secretKeySocket]), string(class.Secret[secretKeyURI])
 	if path == "" {
-		return session{}, provider.Errorf(provider.Unauthenticated, "Secret key %s: is missing", socketKey)
+		return session{}, provider.Errorf(provider.Unauthenticated, "Secret key %s: is missing", secretKeySocket)
 	}
 	if uri == "" {
 		uri = string(libvirt.QEMUSystem)

@@ -127,12 +127,12 @@ func domainDefinition(class provider.Class, machine provider.Machine, uuid strin
 		XMLName: xml.Name{Space: tagsURI, Local: "machine"},
 		Cluster: machine.Cluster, Class: classTag(class), Name: machine.Name, UID: machine.UID,
 	}
-	if data, has := class.Secret[userDataKey]; has && spec.UserDataEntry != "" {
+	if data, has := class.Secret[secretKeyUserData]; has && spec.UserDataEntry != "" {
 		if !utf8.Valid(data) {
 			return "", provider.Errorf(
 				provider.InvalidArgument,
 				"Secret key %s: is not UTF-8 text, and XML carries nothing else",
-				userDataKey,
+				secretKeyUserData,
 			)
 		}
 		wanted.UserData = &sysinfoElement{Type: "fwcfg"}

@@ -18,7 +18,7 @@ func classWithSpec(spec string) provider.Class {
 		Namespace: "shop",
 		Name:      "small",
 		Spec:      json.RawMessage(spec),
-		Secret:    provider.Secret{userDataKey: []byte("name: \"a\"\n<b>")},
+		Secret:    provider.Secret{secretKeyUserData: []byte("name: \"a\"\n<b>")},
 	}
 }
 
@@ -40,7 +40,7 @@ func TestDomainDefinitionHasTagsAndUserData(t *testing.T) {
 	assert.NotContains(t, got, "sysinfo")
 
 	binary := classWithSpec(`{"type": "kvm", "definition": "<memory>1</memory>", "userDataEntry": "opt/user-data"}`)
-	binary.Secret[userDataKey] = []byte{0x1f, 0x8b}
+	binary.Secret[secretKeyUserData] = []byte{0x1f, 0x8b}
 	_, err = domainDefinition(binary, machine, id)
 	assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err))
 }
@@ -78,8 +78,8 @@ func TestProviderIDRoundTrip(t *testing.T) {
 }
 
 // A message of libvirt may quote lines of the request's XML, which contain the XML-escaped user data.
-func TestMessagesHaveOneLineAndNoSecrets(t *testing.T) {
-	s := session{class: provider.Class{Secret: provider.Secret{userDataKey: []byte(`password="top & secret"`)}}}
+func TestErrorMessagesHaveOneLineAndNoSecrets(t *testing.T) {
+	s := session{class: provider.Class{Secret: provider.Secret{secretKeyUserData: []byte(`password="top & secret"`)}}}
 	err := s.toProviderError(
 		libvirt.Error{
 			Code:    uint32(libvirt.ErrXMLError),

@@ -164,21 +164,24 @@ func clusterAPIMachineGauges() []gauge[*clusterv1.Machine] {
 // Millwright.
 const clusterAPIMachineKind = "ClusterAPIMachine"
 
-// collectClusterAPI sends the gauges of the Cluster API objects, and returns the operations and blockers of these
+// collectClusterAPIGauges sends the gauges of the Cluster API objects, and returns the operations and blockers of these
 // objects.
-func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []objectWork) {
+func (g *GaugeCollector) collectClusterAPIGauges(samples chan<- prometheus.Metric) (all []objectWithOperation) {
 	now, sets, machines := time.Now(), g.clusterAPICache.MachineSets(), []*clusterv1.Machine{}
 	for _, s := range sets {
 		machines = append(machines, g.clusterAPICache.MachinesOfSet(s)...)
-		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPISet), s.Namespace, capiset.OperationOfSet(s)))
+		all = append(
+			all,
+			clusterAPIObjectWithOperation(string(run.KindClusterAPISet), s.Namespace, capiset.OperationOfSet(s)),
+		)
 	}
 	deployments := g.clusterAPICache.Deployments()
 	for _, d := range deployments {
 		operation := observedeployment.OperationWithBlockers(d)
-		all = append(all, clusterAPIObjectWork(string(run.KindClusterAPIDeployment), d.Namespace, operation))
+		all = append(all, clusterAPIObjectWithOperation(string(run.KindClusterAPIDeployment), d.Namespace, operation))
 	}
 	for _, m := range machines {
-		all = append(all, clusterAPIObjectWork(clusterAPIMachineKind, m.Namespace, capiset.MachineOperation(m, now)))
+		all = append(all, clusterAPIObjectWithOperation(clusterAPIMachineKind, m.Namespace, capiset.MachineOperation(m, now)))
 	}
 	collectGauges(samples, g.clusterAPIDeploymentGauges, deployments)
 	collectGauges(samples, g.clusterAPISetGauges, sets)
@@ -186,9 +189,9 @@ func (g *Gauges) collectClusterAPI(samples chan<- prometheus.Metric) (all []obje
 	return all
 }
 
-// clusterAPIObjectWork returns the operation of a Cluster API object and the blocker that the operation names.
-func clusterAPIObjectWork(kind, namespace string, o *v1alpha1.Operation) objectWork {
-	m := objectWork{kind: kind, namespace: namespace, operation: o, blockedReason: capiset.BlockerReason(o)}
+// clusterAPIObjectWithOperation returns the operation of a Cluster API object and the blocker that the operation names.
+func clusterAPIObjectWithOperation(kind, namespace string, o *v1alpha1.Operation) objectWithOperation {
+	m := objectWithOperation{kind: kind, namespace: namespace, operation: o, blockedReason: capiset.BlockerReason(o)}
 	if m.blockedReason != "" {
 		m.blockedSince = o.Since.Time
 	}

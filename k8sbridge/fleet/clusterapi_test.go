@@ -101,7 +101,7 @@ func TestGaugesCountClusterAPIObjects(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, cluster.Start(t.Context()))
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(fleet.NewGauges(cluster, api))
+	registry.MustRegister(fleet.NewGaugeCollector(cluster, api))
 	of := func(prefix string) map[string]float64 {
 		got := map[string]float64{}
 		for name, v := range scrapeMetrics(t, registry) {

@@ -14,8 +14,8 @@ func deploymentGauges() []gauge[deployment] {
 	const prefix = "mcm_machine_deployment_"
 	return append(
 		deploymentSpecGauges(prefix+"info_spec_"),
-		totalGauge[deployment](prefix+"items_total", "MachineDeployments."),
-		samplesGauge(
+		objectCountGauge[deployment](prefix+"items_total", "MachineDeployments."),
+		multiSampleGauge(
 			prefix+"info",
 			"1 for each MachineDeployment, with its strategy.",
 			[]string{"createdAt", "spec_strategy_type"},
@@ -23,32 +23,32 @@ func deploymentGauges() []gauge[deployment] {
 				send(1, creationUnixSeconds(d), string(d.Spec.Strategy.EffectiveType()))
 			},
 		),
-		numberGauge(
+		perObjectGauge(
 			prefix+"status_replicas",
 			"Machines, including those that are being deleted.",
 			func(d deployment) float64 { return float64(d.Status.Replicas) },
 		),
-		numberGauge(
+		perObjectGauge(
 			prefix+"status_updated_replicas",
 			"Machines of the newest template.",
 			func(d deployment) float64 { return float64(d.Status.UpdatedReplicas) },
 		),
-		numberGauge(
+		perObjectGauge(
 			prefix+"status_ready_replicas",
 			"Machines whose node is ready.",
 			func(d deployment) float64 { return float64(d.Status.ReadyReplicas) },
 		),
-		numberGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
+		perObjectGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
 			func(d deployment) float64 { return float64(d.Status.AvailableReplicas) }),
-		numberGauge(prefix+"status_unavailable_replicas", "Machines that are wanted but not available.",
+		perObjectGauge(prefix+"status_unavailable_replicas", "Machines that are wanted but not available.",
 			func(d deployment) float64 { return float64(d.Status.UnavailableReplicas) }),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"status_collision_count",
 			"How often the name of a new MachineSet was in use. Absent: never.",
 			nil,
 			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Status.CollisionCount) },
 		),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},
@@ -65,43 +65,43 @@ func deploymentGauges() []gauge[deployment] {
 
 func deploymentSpecGauges(prefix string) []gauge[deployment] {
 	return []gauge[deployment]{
-		numberGauge(
+		perObjectGauge(
 			prefix+"replicas",
 			"Machines that are wanted.",
 			func(d deployment) float64 { return float64(d.Spec.Replicas) },
 		),
-		numberGauge(prefix+"paused", "1 while the deployment is paused, else 0.", func(d deployment) float64 {
+		perObjectGauge(prefix+"paused", "1 while the deployment is paused, else 0.", func(d deployment) float64 {
 			if d.Spec.Paused {
 				return 1
 			}
 			return 0
 		}),
-		numberGauge(
+		perObjectGauge(
 			prefix+"min_ready_seconds",
 			"Seconds for which a machine must have been ready before it counts as available.",
 			func(d deployment) float64 { return float64(d.Spec.MinReadySeconds) },
 		),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"rolling_update_max_surge",
 			"Machines that a rolling update may add. Absent for other strategies.",
 			nil,
 			func(d deployment, send sendSampleFunc) { sendRollingUpdateLimit(d, send, true) },
 		),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"rolling_update_max_unavailable",
 			"Machines that may be missing during a rolling update. Absent for other strategies.",
 			nil,
 			func(d deployment, send sendSampleFunc) { sendRollingUpdateLimit(d, send, false) },
 		),
-		samplesGauge(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
+		multiSampleGauge(prefix+"revision_history_limit", "Old MachineSets that are kept. Absent: all.", nil,
 			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Spec.RevisionHistoryLimit) }),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"progress_deadline_seconds",
 			"Seconds for which a rollout may make no progress. Absent: without limit.",
 			nil,
 			func(d deployment, send sendSampleFunc) { sendOptionalValue(send, d.Spec.ProgressDeadlineSeconds) },
 		),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"rollback_to_revision",
 			"Revision to which a rollback was requested; 0 means the one before the newest. Absent: none.",
 			nil,

@@ -65,8 +65,8 @@ func NewDurationMetrics(registry prometheus.Registerer) DurationMetrics {
 // WatchMachines measures durations from cache events until stop is called. WatchMachines does not measure changes
 // before the call, or while no bridge is the leader.
 func (d DurationMetrics) WatchMachines(cluster *cache.Cluster) (stop func(), err error) {
-	machines, deployments := cluster.Informer(cache.Machines), cluster.Informer(cache.Deployments)
-	w := machineWatcher{DurationMetrics: d, cluster: cluster}
+	machines, deployments := cluster.Informer(cache.MachinesResource), cluster.Informer(cache.DeploymentsResource)
+	w := machineDurationObserver{DurationMetrics: d, cluster: cluster}
 	onMachines, err := machines.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
 			if m := after.(machine); cluster.ActsOnMachines(m.Namespace) {
@@ -83,7 +83,9 @@ func (d DurationMetrics) WatchMachines(cluster *cache.Cluster) (stop func(), err
 	if err != nil {
 		return nil, err
 	}
-	onDeployments, err := deployments.AddEventHandler(toolscache.ResourceEventHandlerFuncs{DeleteFunc: d.deleteSeries})
+	onDeployments, err := deployments.AddEventHandler(
+		toolscache.ResourceEventHandlerFuncs{DeleteFunc: d.deleteDeploymentSeries},
+	)
 	stop = func() {
 		_ = machines.RemoveEventHandler(onMachines) // RemoveEventHandler fails only for a handler of another informer
 		if onDeployments != nil {
@@ -97,8 +99,8 @@ func (d DurationMetrics) WatchMachines(cluster *cache.Cluster) (stop func(), err
 	return stop, nil
 }
 
-// deleteSeries deletes the series of a deleted deployment; otherwise the number of series would grow without limit.
-func (d DurationMetrics) deleteSeries(object any) {
+// deleteDeploymentSeries deletes the series of a deleted deployment; otherwise the number of series would grow without limit.
+func (d DurationMetrics) deleteDeploymentSeries(object any) {
 	key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {
 		return
@@ -115,18 +117,18 @@ func (d DurationMetrics) deleteSeries(object any) {
 	d.failedJoins.DeletePartialMatch(labels)
 }
 
-// machineWatcher compares two versions of a machine.
-type machineWatcher struct {
+// machineDurationObserver compares two versions of a machine.
+type machineDurationObserver struct {
 	DurationMetrics
 
 	cluster *cache.Cluster
 }
 
-func (w machineWatcher) handleUpdate(before, after machine) {
+func (w machineDurationObserver) handleUpdate(before, after machine) {
 	if at, is := timeConditionBecameTrue(before, after, v1alpha1.MachineInstanceReady); is {
 		w.observeDuration(durationCreate, after, at.Sub(after.CreationTimestamp.Time))
 	}
-	if hasJoined(before, after) {
+	if hasNewlyJoined(before, after) {
 		w.observeDuration(durationJoin, after, after.Status.CurrentStatus.LastUpdateTime.Sub(after.CreationTimestamp.Time))
 	}
 	due := cache.FindNodeCondition(after.Status.Conditions, v1alpha1.MachineReplacementDue)
@@ -141,20 +143,20 @@ func (w machineWatcher) handleUpdate(before, after machine) {
 	}
 }
 
-func (w machineWatcher) handleDeletion(m machine, now time.Time) {
+func (w machineDurationObserver) handleDeletion(m machine, now time.Time) {
 	if m.DeletionTimestamp != nil {
 		w.observeDuration(durationDelete, m, now.Sub(m.DeletionTimestamp.Time))
 	}
 }
 
-func (w machineWatcher) observeDuration(what string, m machine, took time.Duration) {
+func (w machineDurationObserver) observeDuration(what string, m machine, took time.Duration) {
 	labels := w.labelValues(m)
 	w.lastDurations[what].WithLabelValues(labels...).Set(nonNegativeSeconds(took))
 	w.histograms[what].WithLabelValues(labels[2:]...).Observe(nonNegativeSeconds(took))
 }
 
 // labelValues returns namespace, deployment, instance type and zone of a machine. Unknown values are empty.
-func (w machineWatcher) labelValues(m machine) []string {
+func (w machineDurationObserver) labelValues(m machine) []string {
 	var owner, instanceType string
 	if o := metav1.GetControllerOf(m); o != nil {
 		if s, found := w.cluster.MachineSet(m.Namespace + "/" + o.Name); found && s.UID == o.UID {
@@ -170,8 +172,8 @@ func (w machineWatcher) labelValues(m machine) []string {
 	return []string{m.Namespace, owner, instanceType, observemachine.FailureDomain(m, class)}
 }
 
-// hasJoined reports whether a machine's node became ready for the first time between the two versions.
-func hasJoined(before, after machine) bool {
+// hasNewlyJoined reports whether a machine's node became ready for the first time between the two versions.
+func hasNewlyJoined(before, after machine) bool {
 	switch before.Status.CurrentStatus.Phase {
 	case "", v1alpha1.MachinePending, v1alpha1.MachineCrashLoopBackOff:
 		return after.Status.CurrentStatus.Phase == v1alpha1.MachineRunning

@@ -22,7 +22,7 @@ func setController(o metav1.Object, kind, name string, uid types.UID) {
 
 // A machine is created, joins, is drained and deleted. If the class has no node template, the code does not panic,
 // and the labels are empty.
-func TestMachineDurationsFromCreationToDeletion(t *testing.T) {
+func TestDurationsAreMeasuredFromCreationToDeletion(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "d"}}
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-1", UID: "s"}}
 	setController(s, "MachineDeployment", "web", "d")

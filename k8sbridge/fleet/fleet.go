@@ -18,13 +18,13 @@ import (
 	"millwright/observe/capi"
 )
 
-// Gauges is a collector of gauges that are computed from the caches at each scrape. Use NewGauges to create Gauges.
-type Gauges struct {
-	cluster          *cache.Cluster
-	machineGauges    []gauge[*v1alpha1.Machine]
-	machineSetGauges []gauge[*v1alpha1.MachineSet]
-	deploymentGauges []gauge[*v1alpha1.MachineDeployment]
-	waitGauges       waitGauges
+// GaugeCollector is a collector of gauges that are computed from the caches at each scrape. Use NewGaugeCollector to create Gauges.
+type GaugeCollector struct {
+	cluster                 *cache.Cluster
+	machineGauges           []gauge[*v1alpha1.Machine]
+	machineSetGauges        []gauge[*v1alpha1.MachineSet]
+	deploymentGauges        []gauge[*v1alpha1.MachineDeployment]
+	operationAndBlockGauges operationAndBlockGauges
 
 	clusterAPICache            *capi.Cache // nil: Cluster API is not watched
 	clusterAPIDeploymentGauges []gauge[*clusterv1.MachineDeployment]
@@ -32,15 +32,15 @@ type Gauges struct {
 	clusterAPIMachineGauges    []gauge[*clusterv1.Machine]
 }
 
-// NewGauges returns the gauges of the objects in a cluster's caches and of the Cluster API objects that Millwright
+// NewGaugeCollector returns the gauges of the objects in a cluster's caches and of the Cluster API objects that Millwright
 // reconciles (api == nil: none). The caches are read only at a scrape.
-func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
-	return &Gauges{
+func NewGaugeCollector(cluster *cache.Cluster, api *capi.Cache) *GaugeCollector {
+	return &GaugeCollector{
 		cluster:                    cluster,
 		machineGauges:              machineGauges(),
 		machineSetGauges:           machineSetGauges(),
 		deploymentGauges:           deploymentGauges(),
-		waitGauges:                 newWaitGauges(),
+		operationAndBlockGauges:    newOperationAndBlockGauges(),
 		clusterAPICache:            api,
 		clusterAPIDeploymentGauges: clusterAPIDeploymentGauges(),
 		clusterAPISetGauges:        clusterAPISetGauges(),
@@ -49,29 +49,29 @@ func NewGauges(cluster *cache.Cluster, api *capi.Cache) *Gauges {
 }
 
 // Describe implements prometheus.Collector.
-func (g *Gauges) Describe(descs chan<- *prometheus.Desc) {
+func (g *GaugeCollector) Describe(descs chan<- *prometheus.Desc) {
 	describeGauges(descs, g.machineGauges)
 	describeGauges(descs, g.machineSetGauges)
 	describeGauges(descs, g.deploymentGauges)
 	describeGauges(descs, g.clusterAPIDeploymentGauges)
 	describeGauges(descs, g.clusterAPISetGauges)
 	describeGauges(descs, g.clusterAPIMachineGauges)
-	g.waitGauges.describe(descs)
+	g.operationAndBlockGauges.describe(descs)
 }
 
 // Collect implements prometheus.Collector.
-func (g *Gauges) Collect(samples chan<- prometheus.Metric) {
-	machines := millwrightObjects[*v1alpha1.Machine](g.cluster, cache.Machines)
-	sets := millwrightObjects[*v1alpha1.MachineSet](g.cluster, cache.Sets)
-	deployments := millwrightObjects[*v1alpha1.MachineDeployment](g.cluster, cache.Deployments)
+func (g *GaugeCollector) Collect(samples chan<- prometheus.Metric) {
+	machines := millwrightObjects[*v1alpha1.Machine](g.cluster, cache.MachinesResource)
+	sets := millwrightObjects[*v1alpha1.MachineSet](g.cluster, cache.SetsResource)
+	deployments := millwrightObjects[*v1alpha1.MachineDeployment](g.cluster, cache.DeploymentsResource)
 	collectGauges(samples, g.machineGauges, machines)
 	collectGauges(samples, g.machineSetGauges, sets)
 	collectGauges(samples, g.deploymentGauges, deployments)
-	moving := millwrightObjectWork(machines, sets, deployments)
+	moving := millwrightObjectsWithOperations(machines, sets, deployments)
 	if g.clusterAPICache != nil {
-		moving = append(moving, g.collectClusterAPI(samples)...)
+		moving = append(moving, g.collectClusterAPIGauges(samples)...)
 	}
-	g.waitGauges.collect(samples, moving)
+	g.operationAndBlockGauges.collect(samples, moving)
 }
 
 // millwrightObjects returns the objects of a resource in Millwright's namespaces, in any order.
@@ -111,21 +111,21 @@ func collectGauges[T any](samples chan<- prometheus.Metric, gauges []gauge[T], o
 	}
 }
 
-// totalGauge returns a gauge of the number of objects.
-func totalGauge[T any](name, help string) gauge[T] {
+// objectCountGauge returns a gauge of the number of objects.
+func objectCountGauge[T any](name, help string) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, nil, nil),
 		func(objects []T, send sendSampleFunc) { send(float64(len(objects))) },
 	}
 }
 
-// numberGauge returns a gauge with one sample per object, with the labels name and namespace.
-func numberGauge[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
-	return samplesGauge(name, help, nil, func(object T, send sendSampleFunc) { send(value(object)) })
+// perObjectGauge returns a gauge with one sample per object, with the labels name and namespace.
+func perObjectGauge[T metav1.Object](name, help string, value func(T) float64) gauge[T] {
+	return multiSampleGauge(name, help, nil, func(object T, send sendSampleFunc) { send(value(object)) })
 }
 
-// samplesGauge returns a gauge with any number of samples per object, with the labels name, namespace and more.
-func samplesGauge[T metav1.Object](name, help string, more []string, samples func(T, sendSampleFunc)) gauge[T] {
+// multiSampleGauge returns a gauge with any number of samples per object, with the labels name, namespace and more.
+func multiSampleGauge[T metav1.Object](name, help string, more []string, samples func(T, sendSampleFunc)) gauge[T] {
 	return gauge[T]{
 		prometheus.NewDesc(name, help, append([]string{"name", "namespace"}, more...), nil),
 		func(objects []T, send sendSampleFunc) {
@@ -155,7 +155,7 @@ func failedMachinesGauge[T metav1.Object](name, help string, failed func(T) []v1
 		"failed_machine_last_operation_state",
 		"failed_machine_last_operation_machine_operation_type",
 	}
-	return samplesGauge(name, help, labels, func(object T, send sendSampleFunc) {
+	return multiSampleGauge(name, help, labels, func(object T, send sendSampleFunc) {
 		sent := map[string]bool{} // a duplicate name would fail the whole scrape
 		for _, m := range failed(object) {
 			if !sent[m.Name] {

@@ -61,7 +61,7 @@ func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[st
 	t.Helper()
 	cluster, _ := filledCaches(t, objects...)
 	registry := prometheus.NewPedanticRegistry() // a pedantic registry compares the samples with the result of Describe
-	registry.MustRegister(fleet.NewGauges(cluster, nil))
+	registry.MustRegister(fleet.NewGaugeCollector(cluster, nil))
 	got := map[string]float64{}
 	for name, v := range scrapeMetrics(t, registry) {
 		if rest, has := strings.CutPrefix(name, prefix); has {
@@ -71,7 +71,7 @@ func scrapeGauges(t *testing.T, prefix string, objects ...runtime.Object) map[st
 	return got
 }
 
-func TestMachineSetHasItsMetrics(t *testing.T) {
+func TestMachineSetMetricsAreExported(t *testing.T) {
 	s := &v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s", CreationTimestamp: timeAt(0)}}
 	s.Spec.Replicas, s.Spec.MinReadySeconds = 5, 7
 	s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{APIGroup: "machine.sapcloud.io", Kind: "MachineClass", Name: "small"}
@@ -106,7 +106,7 @@ func TestMachineSetHasItsMetrics(t *testing.T) {
 	}, scrapeGauges(t, "mcm_machine_set_", s))
 }
 
-func TestMachineDeploymentHasItsMetrics(t *testing.T) {
+func TestMachineDeploymentMetricsAreExported(t *testing.T) {
 	d := &v1alpha1.MachineDeployment{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", CreationTimestamp: timeAt(0)},
 	}
@@ -178,7 +178,7 @@ func machineInPhase(
 	return m
 }
 
-func TestMachineHasItsMetrics(t *testing.T) {
+func TestMachineMetricsAreExported(t *testing.T) {
 	m := machineInPhase("m", v1alpha1.MachineTerminating, "", timeAt(0), "")
 	m.Spec = v1alpha1.MachineSpec{ProviderID: "cloud:///m", Class: v1alpha1.ClassSpec{Kind: "MachineClass", Name: "small"}}
 	m.Status.NodeName = "n"
@@ -294,7 +294,7 @@ func TestObjectsOfOtherNamespacesAreNotCounted(t *testing.T) {
 	cluster, _ := filledCaches(t, objects...)
 	cluster.Scope.ExceptNamespaces = []string{"theirs"}
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(fleet.NewGauges(cluster, nil))
+	registry.MustRegister(fleet.NewGaugeCollector(cluster, nil))
 	samples := scrapeMetrics(t, registry)
 	for _, kind := range []string{"machine", "machine_set", "machine_deployment"} {
 		assert.InDelta(t, 1, samples["mcm_"+kind+"_items_total{}"], 0, kind)

@@ -12,7 +12,7 @@ type machine = *v1alpha1.Machine
 func machineGauges() []gauge[machine] {
 	const prefix = "mcm_machine_"
 	return []gauge[machine]{
-		totalGauge[machine](prefix+"items_total", "Machines."),
+		objectCountGauge[machine](prefix+"items_total", "Machines."),
 		{
 			newDesc("millwright_machines", "Machines, by phase. Phase None: not processed yet.", "phase"),
 			func(machines []machine, send sendSampleFunc) {
@@ -25,7 +25,7 @@ func machineGauges() []gauge[machine] {
 				}
 			},
 		},
-		samplesGauge(prefix+"info", "1 for each Machine, with its instance, class and node.",
+		multiSampleGauge(prefix+"info", "1 for each Machine, with its instance, class and node.",
 			[]string{"createdAt", "spec_provider_id", "spec_class_api_group", "spec_class_kind", "spec_class_name", "node_name"},
 			func(m machine, send sendSampleFunc) {
 				class := m.Spec.Class
@@ -39,12 +39,12 @@ func machineGauges() []gauge[machine] {
 					cache.NodeNameOfMachine(m),
 				)
 			}),
-		numberGauge(
+		perObjectGauge(
 			prefix+"current_status_phase",
 			"Phase: -4 Terminating, -3 Failed, -2 CrashLoopBackOff, -1 Unknown, 0 Pending, 1 Running; 0 for all others.",
 			phaseNumber,
 		),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"status_condition",
 			"Conditions, those of the node included: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},

@@ -7,38 +7,38 @@ type machineSet = *v1alpha1.MachineSet
 func machineSetGauges() []gauge[machineSet] {
 	const prefix = "mcm_machine_set_"
 	return []gauge[machineSet]{
-		totalGauge[machineSet](prefix+"items_total", "MachineSets."),
-		samplesGauge(prefix+"info", "1 for each MachineSet, with its class.",
+		objectCountGauge[machineSet](prefix+"items_total", "MachineSets."),
+		multiSampleGauge(prefix+"info", "1 for each MachineSet, with its class.",
 			[]string{"createdAt", "spec_machine_class_api_group", "spec_machine_class_kind", "spec_machine_class_name"},
 			func(s machineSet, send sendSampleFunc) {
 				class := s.Spec.Template.Spec.Class
 				send(1, creationUnixSeconds(s), class.APIGroup, class.Kind, class.Name)
 			}),
-		numberGauge(
+		perObjectGauge(
 			prefix+"info_spec_replicas",
 			"Machines that are wanted.",
 			func(s machineSet) float64 { return float64(s.Spec.Replicas) },
 		),
-		numberGauge(
+		perObjectGauge(
 			prefix+"info_spec_min_ready_seconds",
 			"Seconds for which a machine must have been ready before it counts as available.",
 			func(s machineSet) float64 { return float64(s.Spec.MinReadySeconds) },
 		),
-		numberGauge(
+		perObjectGauge(
 			prefix+"status_replicas",
 			"Machines, including those that are being deleted.",
 			func(s machineSet) float64 { return float64(s.Status.Replicas) },
 		),
-		numberGauge(prefix+"status_fully_labelled_replicas", "Machines with all labels of the template.",
+		perObjectGauge(prefix+"status_fully_labelled_replicas", "Machines with all labels of the template.",
 			func(s machineSet) float64 { return float64(s.Status.FullyLabeledReplicas) }),
-		numberGauge(
+		perObjectGauge(
 			prefix+"status_ready_replicas",
 			"Machines whose node is ready.",
 			func(s machineSet) float64 { return float64(s.Status.ReadyReplicas) },
 		),
-		numberGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
+		perObjectGauge(prefix+"status_available_replicas", "Machines that have been ready for minReadySeconds.",
 			func(s machineSet) float64 { return float64(s.Status.AvailableReplicas) }),
-		samplesGauge(
+		multiSampleGauge(
 			prefix+"status_condition",
 			"Conditions: 1 for True, 0 for False, 2 for Unknown.",
 			[]string{"condition"},

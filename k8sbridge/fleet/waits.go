@@ -25,14 +25,14 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// waitGauges are the gauges of objects with an open operation and of blocked objects: their number, and the earliest
+// operationAndBlockGauges are the gauges of objects with an open operation and of blocked objects: their number, and the earliest
 // start time.
-type waitGauges struct {
+type operationAndBlockGauges struct {
 	openOperations, oldestOperation, blockedObjects, oldestBlock, blockedByNamespace *prometheus.Desc
 }
 
-func newWaitGauges() waitGauges {
-	return waitGauges{
+func newOperationAndBlockGauges() operationAndBlockGauges {
+	return operationAndBlockGauges{
 		openOperations: newDesc(
 			"millwright_operations_open",
 			"Objects with a current operation, by step and by the reason of their condition Blocked. Reason None: not blocked.",
@@ -55,7 +55,7 @@ func newWaitGauges() waitGauges {
 	}
 }
 
-func (w waitGauges) describe(descs chan<- *prometheus.Desc) {
+func (w operationAndBlockGauges) describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		w.openOperations, w.oldestOperation, w.blockedObjects, w.oldestBlock, w.blockedByNamespace,
 	} {
@@ -63,8 +63,8 @@ func (w waitGauges) describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// objectWork is an object that may have a current operation.
-type objectWork struct {
+// objectWithOperation is an object that may have a current operation.
+type objectWithOperation struct {
 	kind          string
 	namespace     string
 	operation     *v1alpha1.Operation // nil: the object has no current operation
@@ -72,13 +72,17 @@ type objectWork struct {
 	blockedSince  time.Time           // start time of the block
 }
 
-// millwrightObjectWork returns the operation and the blocker of each object of Millwright.
-func millwrightObjectWork(machines []machine, sets []machineSet, deployments []deployment) (all []objectWork) {
+// millwrightObjectsWithOperations returns the operation and the blocker of each object of Millwright.
+func millwrightObjectsWithOperations(
+	machines []machine,
+	sets []machineSet,
+	deployments []deployment,
+) (all []objectWithOperation) {
 	for _, m := range machines {
 		reason, since := findBlockedReason(m.Status.Conditions, func(c corev1.NodeCondition) (bool, string, metav1.Time) {
 			return c.Type == v1alpha1.MachineBlocked && c.Status == corev1.ConditionTrue, c.Reason, c.LastTransitionTime
 		})
-		all = append(all, objectWork{"Machine", m.Namespace, m.Status.CurrentOperation, reason, since})
+		all = append(all, objectWithOperation{"Machine", m.Namespace, m.Status.CurrentOperation, reason, since})
 	}
 	for _, s := range sets {
 		reason, since := findBlockedReason(
@@ -87,7 +91,7 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 				return c.Type == v1alpha1.MachineSetBlocked && c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 			},
 		)
-		all = append(all, objectWork{"MachineSet", s.Namespace, s.Status.CurrentOperation, reason, since})
+		all = append(all, objectWithOperation{"MachineSet", s.Namespace, s.Status.CurrentOperation, reason, since})
 	}
 	for _, d := range deployments {
 		reason, since := findBlockedReason(
@@ -97,12 +101,12 @@ func millwrightObjectWork(machines []machine, sets []machineSet, deployments []d
 					c.Status == v1alpha1.ConditionTrue, c.Reason, c.LastTransitionTime
 			},
 		)
-		all = append(all, objectWork{"MachineDeployment", d.Namespace, d.Status.CurrentOperation, reason, since})
+		all = append(all, objectWithOperation{"MachineDeployment", d.Namespace, d.Status.CurrentOperation, reason, since})
 	}
 	return all
 }
 
-func (w waitGauges) collect(samples chan<- prometheus.Metric, all []objectWork) {
+func (w operationAndBlockGauges) collect(samples chan<- prometheus.Metric, all []objectWithOperation) {
 	open, blocked := labelGroups{}, labelGroups{}
 	byNamespace := map[[2]string]int{}
 	for _, m := range all {

@@ -57,7 +57,7 @@ type signalRequest struct {
 	versions       cache.MinVersions
 	deletedObjects []deletedObject // deleted objects with the name of this key
 	// earliest time of a signal to the workflows of deletedObjects; ignored if an object with this name exists again
-	earliestSignal time.Time
+	earliestSignalTime time.Time
 }
 
 // deletedObject is an object that no longer exists.
@@ -75,8 +75,8 @@ func (w *signalRequest) mergeSignalRequest(other signalRequest) {
 		w.versions.RaiseVersion(resource, version)
 	}
 	w.deletedObjects = append(w.deletedObjects, other.deletedObjects...)
-	if other.earliestSignal.After(w.earliestSignal) {
-		w.earliestSignal = other.earliestSignal
+	if other.earliestSignalTime.After(w.earliestSignalTime) {
+		w.earliestSignalTime = other.earliestSignalTime
 	}
 }
 
@@ -125,7 +125,7 @@ func New(
 		metrics:         metrics,
 		evaluationQueue: workqueue.NewTypedDelayingQueue[objectKey](),
 		backoff:         workqueue.NewTypedItemExponentialFailureRateLimiter[objectKey](firstRetryDelay, maxRetryDelay),
-		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(signalsPerSecond, signalsPerSecond),
+		signalLimiter:   flowcontrol.NewTokenBucketRateLimiter(maxSignalsPerSecond, maxSignalsPerSecond),
 		sweepScheduler: &sweepScheduler{
 			shard:            of,
 			cluster:          cluster,
@@ -149,7 +149,7 @@ func New(
 func (b *Bridge) Run(ctx context.Context) error {
 	defer b.evaluationQueue.ShutDown()
 	for _, resource := range []cache.Resource{
-		cache.Machines, cache.Sets, cache.Deployments, cache.Classes, cache.RolloutPolicies, cache.Secrets, cache.ControlPlanes,
+		cache.MachinesResource, cache.SetsResource, cache.DeploymentsResource, cache.ClassesResource, cache.RolloutPoliciesResource, cache.SecretsResource, cache.ControlPlanesResource,
 		capi.ClustersResource, capi.DeploymentsResource, capi.SetsResource, capi.MachinesResource,
 	} {
 		informer := b.cluster.Informer(resource)
@@ -164,7 +164,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	defer b.watchNodes()()
 	if b.clusterAPICache != nil {
-		b.watchTemplates(ctx)
+		b.watchTemplatesAndControlPlanes(ctx)
 	}
 	var group sync.WaitGroup
 	if err := b.runTargetReportWatch(ctx, &group); err != nil {
@@ -176,7 +176,7 @@ func (b *Bridge) Run(ctx context.Context) error {
 	}
 	group.Go(func() { b.resync(ctx) })
 	group.Go(func() { b.watchPollers(ctx) })
-	group.Go(func() { b.signalLongCalls(ctx) })
+	group.Go(func() { b.signalMachinesWithLongCalls(ctx) })
 	b.sweepScheduler.run(ctx, &group)
 	<-ctx.Done()
 	b.evaluationQueue.ShutDown()

@@ -22,7 +22,7 @@ import (
 	"millwright/workflows/run"
 )
 
-func deletingClass() *v1alpha1.MachineClass {
+func classBeingDeleted() *v1alpha1.MachineClass {
 	return changedCopy(testClass(), setDeleting[*v1alpha1.MachineClass])
 }
 
@@ -67,12 +67,12 @@ func TestEveryClassFactSignalsTheClass(t *testing.T) {
 	read := func(w *bridgeTestEnv) any {
 		class, found := w.cluster.Class("ns/small")
 		require.True(t, found)
-		return observeclass.Facts(class, observeclass.ReadNamespace(w.cluster, "ns"))
+		return observeclass.Facts(class, observeclass.ReadNamespaceObjects(w.cluster, "ns"))
 	}
-	going := []runtime.Object{deletingClass()}
+	going := []runtime.Object{classBeingDeleted()}
 	other := secretWithName("other")
 	assertFactsSendSignals(t, reflect.TypeFor[attention.ClassFacts](), testClass(), read, []factTestCase{
-		{fact: "Deleting", change: putChangedObject(deletingClass())},
+		{fact: "Deleting", change: putChangedObject(classBeingDeleted())},
 		{fact: "HasFinalizer", change: putChangedObject(testClass(), removeFinalizers[*v1alpha1.MachineClass])},
 		{fact: "MachineCount", initialObjects: going, change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
 		{fact: "MachineCount", initialObjects: going, change: putChangedObject(machineWithName("second"))},
@@ -203,9 +203,13 @@ func TestNewClassIsSignaledOnce(t *testing.T) {
 				c = calls[1]
 			}
 			assert.Equal(t, "garden/machineclass/ns/small/uid-small", c.workflowID)
-			assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
-			assert.NotEmpty(t, c.signalContent.Versions[cache.Secrets], "the worker may not have seen its Secret yet")
-			assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), c.options.TypedSearchAttributes)
+			assert.Equal(t, version, c.signalContent.Versions[cache.ClassesResource])
+			assert.NotEmpty(t, c.signalContent.Versions[cache.SecretsResource], "the worker may not have seen its Secret yet")
+			assert.Equal(
+				t,
+				run.StartSearchAttributes("ns", run.ParentNames{Provider: "virtual"}),
+				c.options.TypedSearchAttributes,
+			)
 			w.advanceClock(2 * time.Second)
 
 			w.putObject(testClass())
@@ -218,7 +222,7 @@ func TestNewClassIsSignaledOnce(t *testing.T) {
 }
 
 func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
-	runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), classBeingDeleted()), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown), setDeleting[*v1alpha1.Machine]))
@@ -229,7 +233,12 @@ func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(testClass()) {
-				assert.Equal(t, version, c.signalContent.Versions[cache.Machines], "a cache that is older still has the machine")
+				assert.Equal(
+					t,
+					version,
+					c.signalContent.Versions[cache.MachinesResource],
+					"a cache that is older still has the machine",
+				)
 				return
 			}
 		}
@@ -238,8 +247,8 @@ func TestAChangedMachineDoesNotSignalItsClass(t *testing.T) {
 }
 
 // While a hundred machines are deleted, the class is signaled four times a second.
-func TestDeletedClassGetsFourSignalsASecondForItsMachines(t *testing.T) {
-	objects := append(stackWithoutPendingWork(), deletingClass())
+func TestClassGetsFourSignalsASecondWhileItsMachinesAreDeleted(t *testing.T) {
+	objects := append(objectsWithoutPendingWork(), classBeingDeleted())
 	var machines []*v1alpha1.Machine
 	for i := range 100 {
 		m := machineWithName("m-" + string(rune('a'+i/26)) + string(rune('a'+i%26)))
@@ -264,8 +273,8 @@ func TestDeletedClassGetsFourSignalsASecondForItsMachines(t *testing.T) {
 }
 
 func TestWorkflowOfADeletedClassIsSignaled(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(deletingClass())
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
+		w.putObject(classBeingDeleted())
 		w.runDueWork()
 		assert.Equal(t, []string{signalWithStartLine(testClass())}, w.takeRequests())
 		w.deleteObject(testClass())
@@ -296,7 +305,7 @@ func TestResyncSignalsClassesWithPendingWork(t *testing.T) {
 			signalWithStartLine(fresh),
 			"start " + workflowIDOf(waiting), // the class waits for its machine
 		}, w.takeRequests())
-		w.putObject(guardedSecret("left-behind")) // a Secret of a class that was removed by hand
+		w.putObject(secretWithFinalizer("left-behind")) // a Secret of a class that was removed by hand
 		w.advanceClock(time.Second)
 		assert.Empty(t, w.takeRequests(), "no class names it")
 		w.advanceClock(maxResyncInterval)

@@ -29,11 +29,11 @@ import (
 // WatchClusterAPI before Run. With api == nil WatchClusterAPI changes nothing.
 func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPICache = api }
 
-// watchTemplates adds handlers to the caches of templates and control planes. The cache of a template kind starts
+// watchTemplatesAndControlPlanes adds handlers to the caches of templates and control planes. The cache of a template kind starts
 // when a set refers to an object of that kind. When the cache is filled, all sets and deployments of Cluster API are
 // evaluated, because no event reports that an object is missing.
-func (b *Bridge) watchTemplates(ctx context.Context) {
-	b.clusterAPICache.OnTrackedResource(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
+func (b *Bridge) watchTemplatesAndControlPlanes(ctx context.Context) {
+	b.clusterAPICache.OnProviderInformer(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {
 			return // the term of this bridge as the leader has ended
 		}
@@ -66,7 +66,7 @@ func (b *Bridge) handleClusterAPIEvent(e event) {
 	case *clusterv1.Cluster:
 		if b.compareAndStoreFingerprints(
 			e,
-			fingerprints{specHash: hashOf(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
+			fingerprints{specHash: hashParts(object.UID, object.Generation, isDeleting(object), foreignMetadata(object))},
 		).specChanged {
 			enqueueObjects(
 				b,
@@ -88,7 +88,7 @@ func (b *Bridge) handleClusterAPIEvent(e event) {
 		c := b.compareAndStoreFingerprints(
 			e,
 			fingerprints{
-				specHash: hashOf(
+				specHash: hashParts(
 					object.GetUID(),
 					object.GetGeneration(),
 					foreignMetadata(object),
@@ -162,8 +162,8 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 		}
 	}
 	f := fingerprints{
-		immediateParentHash: hashOf(m.UID, metav1.GetControllerOf(m)),
-		debouncedParentHash: hashOf(
+		immediateParentHash: hashParts(m.UID, metav1.GetControllerOf(m)),
+		debouncedParentHash: hashParts(
 			said,
 			isDeleting(m),
 			m.Labels,
@@ -175,7 +175,7 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 			m.Status.NodeInfo,
 			m.Status.Deletion,
 		),
-		deploymentText: fmt.Sprint(
+		fieldsForDeployment: fmt.Sprint(
 			meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineReadyCondition),
 			isDeleting(m),
 		),
@@ -186,7 +186,7 @@ func clusterAPIMachineFingerprints(m *clusterv1.Machine) fingerprints {
 			v,
 		), v.Status.Deletion != nil &&
 			v.Status.Deletion.Queued
-		f.specHash = hashOf(
+		f.specHash = hashParts(
 			m.UID,
 			foreignMetadata(m),
 			m.Spec.Deletion,
@@ -238,7 +238,7 @@ func (b *Bridge) enqueueNextDrainsOfAllClusters() {
 		return
 	}
 	woken := map[string]bool{}
-	for _, m := range capidrain.MachinesWithDrainHook(b.clusterAPICache, isMachineDeleting) {
+	for _, m := range capidrain.MachinesWithDrainHook(b.clusterAPICache, isClusterAPIMachineDeleting) {
 		if of := m.Namespace + "/" + m.Spec.ClusterName; !woken[of] {
 			woken[of] = true
 			b.enqueueNextClusterAPIDrains(m.Namespace, m.Spec.ClusterName, signalRequest{})
@@ -246,7 +246,7 @@ func (b *Bridge) enqueueNextDrainsOfAllClusters() {
 	}
 }
 
-func isMachineDeleting(m *clusterv1.Machine) bool { return isDeleting(m) }
+func isClusterAPIMachineDeleting(m *clusterv1.Machine) bool { return isDeleting(m) }
 
 // clusterAPIDrainSubject returns the subject for the drain of a machine's node.
 func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
@@ -263,7 +263,7 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 		}
 	}
 	s := newSubject(capi.MachinesResource, m, pending)
-	s.owner = run.ParentNames{
+	s.parentNames = run.ParentNames{
 		Cluster:           m.Spec.ClusterName,
 		Machine:           m.Name,
 		MachineSet:        controllerName(m),
@@ -277,22 +277,30 @@ func (b *Bridge) clusterAPIDrainSubject(m *clusterv1.Machine) subject {
 // having pending work, and the set's workflow reports the reason.
 func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.MachineSet) subject {
 	if !b.clusterAPICache.IsReconciledByMillwright(set) {
-		return newSubject(capi.SetsResource, set, attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage})
+		return newSubject(
+			capi.SetsResource,
+			set,
+			attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage},
+		)
 	}
 	related, err := b.clusterAPICache.ReadRelatedObjects(ctx, set)
 	if err != nil {
 		return newSubject(
 			capi.SetsResource,
 			set,
-			attention.Decision{Need: attention.NeedScale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+			attention.Decision{Need: attention.NeedScaling, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
 	observed := capiset.ScaleFacts(b.clusterAPICache, set, related, time.Now(), 0)
 	plan := capiset.ExplainPlan(set, related, observed, scale.PlanSet(observed))
-	s := newSubject(capi.SetsResource, set, pendingWorkOrStatusWrite(plan.Pending, plan.IsShownInStatus))
+	s := newSubject(capi.SetsResource, set, pendingWorkOrStatusWrite(plan.PendingWork, plan.IsShownInStatus))
 	for resource, version := range related.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.ParentNames{Cluster: set.Spec.ClusterName, MachineSet: set.Name, MachineDeployment: controllerName(set)}
+	s.parentNames = run.ParentNames{
+		Cluster:           set.Spec.ClusterName,
+		MachineSet:        set.Name,
+		MachineDeployment: controllerName(set),
+	}
 	return s
 }

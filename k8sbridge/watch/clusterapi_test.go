@@ -67,8 +67,8 @@ func capiMachine(name string, s *clusterv1.MachineSet, change ...capitest.Machin
 	}}, change...)...)
 }
 
-// capiStack returns a set with its machine and their related objects.
-func capiStack(more ...runtime.Object) []runtime.Object {
+// capiSetObjects returns a set with its machine and their related objects.
+func capiSetObjects(more ...runtime.Object) []runtime.Object {
 	s := capiSet("s", capitest.WithDeploymentOwner, withSetAnnotation(clusterv1.RevisionAnnotation, "1"))
 	return append([]runtime.Object{
 		s,
@@ -87,14 +87,14 @@ func withSetAnnotation(key, value string) capitest.SetChange {
 	return capitest.WithAnnotation[*clusterv1.MachineSet](key, value)
 }
 
-// capiStackSet returns the changed set of capiStack.
-func capiStackSet(change ...capitest.SetChange) *clusterv1.MachineSet {
-	return changedCopy(capiStack()[0].(*clusterv1.MachineSet), change...)
+// changedCAPISet returns the changed set of capiSetObjects.
+func changedCAPISet(change ...capitest.SetChange) *clusterv1.MachineSet {
+	return changedCopy(capiSetObjects()[0].(*clusterv1.MachineSet), change...)
 }
 
-// capiStackMachine returns the changed machine of capiStack.
-func capiStackMachine(change ...capitest.MachineChange) *clusterv1.Machine {
-	return changedCopy(capiStack()[1].(*clusterv1.Machine), change...)
+// changedCAPIMachine returns the changed machine of capiSetObjects.
+func changedCAPIMachine(change ...capitest.MachineChange) *clusterv1.Machine {
+	return changedCopy(capiSetObjects()[1].(*clusterv1.Machine), change...)
 }
 
 func capiSetSignal(name string) string {
@@ -105,8 +105,8 @@ func capiSetSignal(name string) string {
 		)
 }
 
-// countSetEvaluations returns the number of evaluations of Cluster API sets.
-func (w *bridgeTestEnv) countSetEvaluations() float64 {
+// countCAPISetEvaluations returns the number of evaluations of Cluster API sets.
+func (w *bridgeTestEnv) countCAPISetEvaluations() float64 {
 	return w.countEvaluations(run.KindClusterAPISet)
 }
 
@@ -138,7 +138,7 @@ func runCAPIBridgeTest(t *testing.T, objects []runtime.Object, test func(w *brid
 }
 
 func TestClusterAPISetWithoutPendingWorkIsNotSignaled(t *testing.T) {
-	assertNoCAPISignals(t, capiStack(), run.KindClusterAPISet)
+	assertNoCAPISignals(t, capiSetObjects(), run.KindClusterAPISet)
 }
 
 // assertNoCAPISignals checks that an object without pending work is evaluated but not signaled.
@@ -204,9 +204,9 @@ func infrastructureTemplate(change ...capitest.ProviderObjectChange) runtime.Obj
 }
 
 // Each row has a change of an object, and the time at which the bridge then evaluates the set.
-func TestRelevantChangesEvaluateAClusterAPISet(t *testing.T) {
-	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return capiStackSet(change) }
-	machine := func(change capitest.MachineChange) runtime.Object { return capiStackMachine(change) }
+func TestRelevantChangesTriggerEvaluationOfAClusterAPISet(t *testing.T) {
+	set := func(change func(*clusterv1.MachineSet)) runtime.Object { return changedCAPISet(change) }
+	machine := func(change capitest.MachineChange) runtime.Object { return changedCAPIMachine(change) }
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
 	}
@@ -218,7 +218,7 @@ func TestRelevantChangesEvaluateAClusterAPISet(t *testing.T) {
 		})
 	}
 	infrastructure := infrastructureTemplate
-	assertCAPIEvaluations(t, capiStack(), run.KindClusterAPISet, []capiEvaluationTestCase{
+	assertCAPIEvaluations(t, capiSetObjects(), run.KindClusterAPISet, []capiEvaluationTestCase{
 		{"nothing but a version: the set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
 		{"nothing but a version: its Cluster", capitest.NewCluster(), neverEvaluated},
@@ -300,7 +300,7 @@ func TestRelevantChangesEvaluateAClusterAPISet(t *testing.T) {
 			evaluatedDebounced,
 		},
 		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), evaluatedDebounced},
-		{"a new machine", capiMachine("new", capiStackSet()), evaluatedDebounced},
+		{"a new machine", capiMachine("new", changedCAPISet()), evaluatedDebounced},
 		{"a machine that the set lost", machine(capitest.WithoutOwner[*clusterv1.Machine]), evaluatedAtOnce},
 		{"a machine of another controller", capiMachine("other", capitest.NewSet("other", 1)), neverEvaluated},
 
@@ -440,13 +440,13 @@ func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			// the stack without its own set
-			runCAPIBridgeTest(t, append(sets, capiStack()[2:]...), func(w *bridgeTestEnv) {
+			runCAPIBridgeTest(t, append(sets, capiSetObjects()[2:]...), func(w *bridgeTestEnv) {
 				require.Empty(t, w.takeRequests())
-				before := w.countSetEvaluations()
+				before := w.countCAPISetEvaluations()
 				w.putObject(row.o)
 				w.runDebouncedWork()
 				assert.Equal(t, row.want, w.takeRequests())
-				assert.InDelta(t, len(row.want), w.countSetEvaluations()-before, 0, "no other set is evaluated")
+				assert.InDelta(t, len(row.want), w.countCAPISetEvaluations()-before, 0, "no other set is evaluated")
 			})
 		})
 	}
@@ -454,7 +454,7 @@ func TestClusterAPIMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 
 // A set without Millwright's label is never signaled. A set that was handed over is signaled until Millwright's
 // finalizer is removed. A set that loses its machines one after the other must be signaled for each.
-func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
+func TestASetIsEvaluatedForAMachineThatItReleased(t *testing.T) {
 	released := capiMachine(
 		"o",
 		capitest.NewSet("s", 0),
@@ -464,11 +464,11 @@ func TestASetIsSignaledForItsReleasedMachines(t *testing.T) {
 			metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-s")
 		},
 	)
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
-		before := w.countSetEvaluations()
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
+		before := w.countCAPISetEvaluations()
 		w.putObject(released)
 		w.runDebouncedWork()
-		assert.InDelta(t, 1, w.countSetEvaluations()-before, 0)
+		assert.InDelta(t, 1, w.countCAPISetEvaluations()-before, 0)
 	})
 }
 
@@ -479,7 +479,7 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 	bare := func(s *clusterv1.MachineSet) { s.Finalizers = nil }
 	theirs := capitest.NewSet("theirs", 3, label("theirs"), bare)
 	none := capitest.NewSet("none", 3, bare, func(s *clusterv1.MachineSet) { s.Labels = nil })
-	runCAPIBridgeTest(t, capiStack(theirs, none), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, capiSetObjects(theirs, none), func(w *bridgeTestEnv) {
 		for _, s := range []*clusterv1.MachineSet{theirs, none} {
 			w.putObject(changedCopy(s, func(s *clusterv1.MachineSet) { s.Generation++ }))
 			w.putObject(capiMachine("x-"+s.Name, s))
@@ -487,13 +487,13 @@ func TestSetsWithAnotherLabelAreNotSignaled(t *testing.T) {
 		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests())
 
-		w.putObject(capiStackSet(label("theirs")))
+		w.putObject(changedCAPISet(label("theirs")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
-		w.putObject(capiStackSet(label("theirs"), bare))
+		w.putObject(changedCAPISet(label("theirs"), bare))
 		w.advanceClock(maxResyncInterval)
 		w.takeCalls()
-		w.putObject(changedCopy(capiStackMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
+		w.putObject(changedCopy(changedCAPIMachine(), func(m *clusterv1.Machine) { m.Labels["x"] = "y" }))
 		w.advanceClock(maxResyncInterval)
 		assert.Empty(t, w.takeRequests(), "it is not Millwright's any more")
 	})
@@ -528,18 +528,18 @@ func TestATemplateSignalsTheSetsThatWaitForIt(t *testing.T) {
 }
 
 // The workflow must read at least the versions that the bridge read.
-func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+func TestClusterAPISetSignalHasTheVersionsTheBridgeRead(t *testing.T) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		versions := map[cache.Resource]string{
 			"clusters.cluster.x-k8s.io":                          w.putObject(capitest.NewCluster()),
 			"machinedeployments.cluster.x-k8s.io":                w.putObject(capitest.NewDeployment()),
 			"kubeadmcontrolplanes.controlplane.cluster.x-k8s.io": w.putObject(capitest.NewControlPlane()),
-			"machines.cluster.x-k8s.io":                          w.putObject(capiStackMachine()),
+			"machines.cluster.x-k8s.io":                          w.putObject(changedCAPIMachine()),
 		}
 		w.advanceClock(2 * time.Second)
 		require.Empty(t, w.takeRequests())
 		versions["machinesets.cluster.x-k8s.io"] = w.putObject(
-			capiStackSet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
+			changedCAPISet(func(s *clusterv1.MachineSet) { s.Generation, s.Spec.Replicas = 2, new(int32(3)) }),
 		)
 		w.runDueWork()
 		calls := w.takeCalls()
@@ -554,20 +554,24 @@ func TestSignalOfAClusterAPISetHasTheBridgesVersions(t *testing.T) {
 // If the bridge cannot look up a kind, it signals the workflow: a set must not stay idle because an API server did
 // not answer.
 func TestSetWhoseTemplatesCannotBeReadIsSignaled(t *testing.T) {
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		var fails atomic.Bool
 		fails.Store(true)
-		w.capiServer.Definitions.PrependReactor("get", "*", func(kubetesting.Action) (bool, runtime.Object, error) {
-			return fails.Load(), nil, errors.New("connection refused")
-		})
+		w.capiServer.CustomResourceDefinitions.PrependReactor(
+			"get",
+			"*",
+			func(kubetesting.Action) (bool, runtime.Object, error) {
+				return fails.Load(), nil, errors.New("connection refused")
+			},
+		)
 		w.startLeader()                  // the goroutines of the bridge start after the change of the fake API server
 		w.advanceClock(11 * time.Minute) // the cached answers about kinds have expired
 		w.takeCalls()
-		w.putObject(capiStackSet(withSetAnnotation("x", "y")))
+		w.putObject(changedCAPISet(withSetAnnotation("x", "y")))
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 		fails.Store(false)
-		w.putObject(capiStackSet(withSetAnnotation("x", "z")))
+		w.putObject(changedCAPISet(withSetAnnotation("x", "z")))
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
@@ -577,27 +581,27 @@ func TestSetWhoseTemplatesCannotBeReadIsSignaled(t *testing.T) {
 
 // The workflow of a deleted set ends.
 func TestWorkflowOfADeletedClusterAPISetIsSignaled(t *testing.T) {
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.deleteObject(capiStackSet())
+		w.deleteObject(changedCAPISet())
 		w.advanceClock(deletionGracePeriod + time.Second)
 		assert.Equal(
 			t,
-			[]string{"signal " + testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet()))},
+			[]string{"signal " + testInstallation.ID(run.KindClusterAPISet, objectRef(changedCAPISet()))},
 			w.takeRequests(),
 		)
-		require.Equal(t, types.UID("uid-s"), capiStackSet().UID)
+		require.Equal(t, types.UID("uid-s"), changedCAPISet().UID)
 	})
 }
 
-// machineWithHook returns the machine of capiStack with Millwright's hook.
-func machineWithHook(change ...capitest.MachineChange) *clusterv1.Machine {
-	return capiStackMachine(append([]capitest.MachineChange{func(m *clusterv1.Machine) {
-		m.Annotations[capidrain.AnnotationHook] = "millwright"
+// machineWithDrainHook returns the machine of capiSetObjects with Millwright's hook.
+func machineWithDrainHook(change ...capitest.MachineChange) *clusterv1.Machine {
+	return changedCAPIMachine(append([]capitest.MachineChange{func(m *clusterv1.Machine) {
+		m.Annotations[capidrain.AnnotationPreDrainHook] = "millwright"
 	}}, change...)...)
 }
 
-func setDeletingAtHook(m *clusterv1.Machine) {
+func setWaitingForPreDrainHook(m *clusterv1.Machine) {
 	capitest.AsDeletingObject(m)
 	m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: timeBeforeBubbleStart}
 	capitest.WithConditionReason(
@@ -633,19 +637,19 @@ func TestRelevantChangesSignalAClusterAPIDrain(t *testing.T) {
 		other    runtime.Object // the object that changes instead of the machine
 		want     []string
 	}{
-		{"it is deleted", machineWithHook(), machineWithHook(capitest.AsDeletingObject), nil, woken},
-		{"without the hook", capiStackMachine(), capiStackMachine(capitest.AsDeletingObject), nil, nil},
-		{"an alive one changes", machineWithHook(), machineWithHook(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
-		{"Cluster API has come to the hook", machineWithHook(capitest.AsDeletingObject), machineWithHook(setDeletingAtHook), nil, woken},
-		{"a request", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
-		{"its timeout", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
-		{"its node is silent", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
-		{"its own record", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
-		{"its own condition", machineWithHook(setDeletingAtHook), machineWithHook(setDeletingAtHook, capitest.WithCondition("Drained", metav1.ConditionFalse)), nil, nil},
-		{"its Cluster is deleted", machineWithHook(setDeletingAtHook), nil, capitest.NewCluster(capitest.AsDeletingObject), woken},
+		{"it is deleted", machineWithDrainHook(), machineWithDrainHook(capitest.AsDeletingObject), nil, woken},
+		{"without the hook", changedCAPIMachine(), changedCAPIMachine(capitest.AsDeletingObject), nil, nil},
+		{"an alive one changes", machineWithDrainHook(), machineWithDrainHook(func(m *clusterv1.Machine) { m.Labels["x"] = "y" }), nil, nil},
+		{"Cluster API has come to the hook", machineWithDrainHook(capitest.AsDeletingObject), machineWithDrainHook(setWaitingForPreDrainHook), nil, woken},
+		{"a request", machineWithDrainHook(setWaitingForPreDrainHook), machineWithDrainHook(setWaitingForPreDrainHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "")), nil, woken},
+		{"its timeout", machineWithDrainHook(setWaitingForPreDrainHook), machineWithDrainHook(setWaitingForPreDrainHook, func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1)) }), nil, woken},
+		{"its node is silent", machineWithDrainHook(setWaitingForPreDrainHook), machineWithDrainHook(setWaitingForPreDrainHook, capitest.WithCondition(clusterv1.MachineNodeReadyCondition, metav1.ConditionUnknown)), nil, woken},
+		{"its own record", machineWithDrainHook(setWaitingForPreDrainHook), machineWithDrainHook(setWaitingForPreDrainHook, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, "{}")), nil, nil},
+		{"its own condition", machineWithDrainHook(setWaitingForPreDrainHook), machineWithDrainHook(setWaitingForPreDrainHook, capitest.WithCondition("Drained", metav1.ConditionFalse)), nil, nil},
+		{"its Cluster is deleted", machineWithDrainHook(setWaitingForPreDrainHook), nil, capitest.NewCluster(capitest.AsDeletingObject), woken},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			objects := capiStack()
+			objects := capiSetObjects()
 			objects[1] = row.is
 			runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 				w.takeCalls()
@@ -662,9 +666,9 @@ func TestRelevantChangesSignalAClusterAPIDrain(t *testing.T) {
 }
 
 // The bridge starts a run for a pending drain at each resync. The drain of a deleted machine is signaled.
-func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
-	objects := capiStack()
-	objects[1] = machineWithHook(setDeletingAtHook)
+func TestAPendingClusterAPIDrainIsRestartedAtEachResync(t *testing.T) {
+	objects := capiSetObjects()
+	objects[1] = machineWithDrainHook(setWaitingForPreDrainHook)
 	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		assert.NotEmpty(t, w.takeDrainRequests(), "a new leader evaluates it")
 		w.takeCalls()
@@ -678,19 +682,19 @@ func TestADrainForClusterAPIIsStartedAgainAndEnds(t *testing.T) {
 }
 
 // The end of a drain wakes the queued drains of the same Cluster.
-func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
+func TestTheEndOfAClusterAPIDrainSignalsQueuedDrains(t *testing.T) {
 	queued := `{"deletion":{"stage":"Drain","since":"2026-01-01T11:59:00Z","queued":true}}`
-	objects := capiStack(
-		machineWithHook(
-			setDeletingAtHook,
+	objects := capiSetObjects(
+		machineWithDrainHook(
+			setWaitingForPreDrainHook,
 			func(m *clusterv1.Machine) { m.Name, m.UID = "next", "uid-next" },
 			capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationDrainStatus, queued),
 		),
 	)
-	objects[1] = machineWithHook(setDeletingAtHook)
+	objects[1] = machineWithDrainHook(setWaitingForPreDrainHook)
 	runCAPIBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(capiStackMachine(setDeletingAtHook)) // remove the hook from the machine
+		w.putObject(changedCAPIMachine(setWaitingForPreDrainHook)) // remove the hook from the machine
 		w.runDueWork()
 		assert.Equal(t, []string{"signal-with-start " + drainWorkflowID("next")}, w.takeDrainRequests())
 	})
@@ -700,12 +704,12 @@ func TestNextClusterAPIDrainIsSignaledForItsTurn(t *testing.T) {
 // set writes its machines' hooks.
 func TestSetIsSignaledWhenItOptsIntoDrains(t *testing.T) {
 	for name, o := range map[string]runtime.Object{
-		"the set":        capiStackSet(withSetAnnotation(v1alpha1.AnnotationClusterAPIDrain, "true")),
+		"the set":        changedCAPISet(withSetAnnotation(v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the deployment": changedCopy(capitest.NewDeployment(), capitest.WithAnnotation[*clusterv1.MachineDeployment](v1alpha1.AnnotationClusterAPIDrain, "true")),
 		"the Cluster":    changedCopy(capitest.NewCluster(), capitest.WithAnnotation[*clusterv1.Cluster](v1alpha1.AnnotationClusterAPIDrain, "true")),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+			runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 				w.putObject(o)
 				w.runDueWork()
 				assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
@@ -719,12 +723,12 @@ func TestRunsOfDeletedClusterAPISetsAndDrainsAreSignaled(t *testing.T) {
 	gone := func(kind run.Kind) string {
 		return testInstallation.ID(kind, cache.ObjectRef{Namespace: capitest.Namespace, Name: "x", UID: "uid-gone"})
 	}
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.openRunIDs = []string{
 			gone(run.KindClusterAPISet),
 			gone(run.KindClusterAPIDrain),
-			testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet())),
+			testInstallation.ID(run.KindClusterAPISet, objectRef(changedCAPISet())),
 			drainWorkflowID("m-s"),
 		}
 		w.startLeader()

@@ -46,7 +46,7 @@ func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 // its size, its remediation budget, its revision, and whether Millwright drains.
 func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprints {
 	return fingerprints{
-		specHash: hashOf(
+		specHash: hashParts(
 			d.UID,
 			d.Generation,
 			isDeleting(d),
@@ -55,7 +55,7 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 			metav1.GetControllerOf(d),
 			hasFinalizer(d, clusterv1.MachineDeploymentFinalizer),
 		),
-		childrenHash: hashOf(
+		childrenHash: hashParts(
 			d.UID,
 			d.Spec.Remediation,
 			d.Spec.Replicas,
@@ -76,7 +76,7 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 		said = append(said, c.Type, c.Status, c.Reason, c.Message)
 	}
 	f := fingerprints{
-		specHash: hashOf(
+		specHash: hashParts(
 			s.UID,
 			s.Generation,
 			isDeleting(s),
@@ -87,7 +87,7 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 		),
 		hasFinalizer: hasFinalizer(s, capi.Finalizer),
 
-		immediateParentHash: hashOf(
+		immediateParentHash: hashParts(
 			s.UID,
 			spec,
 			isDeleting(s),
@@ -95,7 +95,7 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 			metav1.GetControllerOf(s),
 			s.Finalizers,
 		),
-		debouncedParentHash: hashOf(
+		debouncedParentHash: hashParts(
 			said,
 			status.ObservedGeneration,
 			status.Replicas,
@@ -170,7 +170,7 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 		return newSubject(
 			capi.DeploymentsResource,
 			d,
-			attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage},
+			attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage},
 		)
 	}
 	now := time.Now()
@@ -179,21 +179,21 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 		return newSubject(
 			capi.DeploymentsResource,
 			d,
-			attention.Decision{Need: attention.NeedScale, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+			attention.Decision{Need: attention.NeedScaling, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
 		)
 	}
 	observed := deployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	said := deployment.StatusShowsBlockers(tree, deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now))
-	pending := pendingWorkOrStatusWrite(plan.Pending, said)
+	pending := pendingWorkOrStatusWrite(plan.PendingWork, said)
 	if pending.NeedsNothing() && deployment.NeedsPreparation(tree, observed) {
-		pending = attention.Decision{Need: attention.NeedScale, Why: deployment.NotPreparedMessage}
+		pending = attention.Decision{Need: attention.NeedScaling, Why: deployment.NotPreparedMessage}
 	}
 	s := newSubject(capi.DeploymentsResource, d, pending)
 	for resource, version := range tree.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.ParentNames{Cluster: d.Spec.ClusterName, MachineDeployment: d.Name}
+	s.parentNames = run.ParentNames{Cluster: d.Spec.ClusterName, MachineDeployment: d.Name}
 	s.openRolloutID = deployment.CurrentRolloutID(d)
 	return s
 }

@@ -22,8 +22,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// capiFleet returns a deployment without pending work, its set, the set's machine and their related objects.
-func capiFleet() []runtime.Object {
+// capiDeploymentObjects returns a deployment without pending work, its set, the set's machine and their related objects.
+func capiDeploymentObjects() []runtime.Object {
 	d := capiDeployment()
 	s := capiSetOfDeployment(d)
 	m := capiMachine("m-s", s)
@@ -63,7 +63,7 @@ func capiSetOfDeployment(d *clusterv1.MachineDeployment) *clusterv1.MachineSet {
 		withSetAnnotation(clusterv1.MaxReplicasAnnotation, "2"),
 	)
 	s.Status.ObservedGeneration = s.Generation
-	newCAPITree(d, s).CopyToSet(s, true)
+	newCAPITree(d, s).CopyDeploymentFields(s, true)
 	return s
 }
 
@@ -98,30 +98,30 @@ func setCAPIDeploymentStatus(d *clusterv1.MachineDeployment, s *clusterv1.Machin
 	)
 }
 
-func changedDeploymentOfFleet(change func(*clusterv1.MachineDeployment)) runtime.Object {
-	return changedCopy(capiFleet()[0].(*clusterv1.MachineDeployment), change)
+func changedCAPIDeployment(change func(*clusterv1.MachineDeployment)) runtime.Object {
+	return changedCopy(capiDeploymentObjects()[0].(*clusterv1.MachineDeployment), change)
 }
 
-func changedSetOfFleet(change func(*clusterv1.MachineSet)) runtime.Object {
-	return changedCopy(capiFleet()[1].(*clusterv1.MachineSet), change)
+func changedSetOfCAPIDeployment(change func(*clusterv1.MachineSet)) runtime.Object {
+	return changedCopy(capiDeploymentObjects()[1].(*clusterv1.MachineSet), change)
 }
 
-func changedMachineOfFleet(change func(*clusterv1.Machine)) runtime.Object {
-	return changedCopy(capiFleet()[2].(*clusterv1.Machine), change)
+func changedMachineOfCAPIDeployment(change func(*clusterv1.Machine)) runtime.Object {
+	return changedCopy(capiDeploymentObjects()[2].(*clusterv1.Machine), change)
 }
 
-var fleetDeploymentSignal = "signal-with-start " + testInstallation.ID(
+var capiDeploymentSignal = "signal-with-start " + testInstallation.ID(
 	run.KindClusterAPIDeployment,
 	objectRef(capitest.NewDeployment()),
 )
 
 func TestClusterAPIDeploymentWithoutPendingWorkIsNotSignaled(t *testing.T) {
-	assertNoCAPISignals(t, capiFleet(), run.KindClusterAPIDeployment)
+	assertNoCAPISignals(t, capiDeploymentObjects(), run.KindClusterAPIDeployment)
 }
 
 // Each row has a change of an object, and the time at which the bridge then evaluates the deployment.
-func TestRelevantChangesEvaluateAClusterAPIDeployment(t *testing.T) {
-	of, set, machine := changedDeploymentOfFleet, changedSetOfFleet, changedMachineOfFleet
+func TestRelevantChangesTriggerEvaluationOfAClusterAPIDeployment(t *testing.T) {
+	of, set, machine := changedCAPIDeployment, changedSetOfCAPIDeployment, changedMachineOfCAPIDeployment
 	says := func(kind string, status metav1.ConditionStatus) runtime.Object {
 		return machine(withCondition(kind, status))
 	}
@@ -139,7 +139,7 @@ func TestRelevantChangesEvaluateAClusterAPIDeployment(t *testing.T) {
 				},
 				change...)...)
 	}
-	assertCAPIEvaluations(t, capiFleet(), run.KindClusterAPIDeployment, []capiEvaluationTestCase{
+	assertCAPIEvaluations(t, capiDeploymentObjects(), run.KindClusterAPIDeployment, []capiEvaluationTestCase{
 		{"nothing but a version: the deployment", of(func(*clusterv1.MachineDeployment) {}), neverEvaluated},
 		{"nothing but a version: its set", set(func(*clusterv1.MachineSet) {}), neverEvaluated},
 		{"nothing but a version: its machine", machine(func(*clusterv1.Machine) {}), neverEvaluated},
@@ -258,7 +258,7 @@ func TestRelevantChangesEvaluateAClusterAPIDeployment(t *testing.T) {
 			evaluatedDebounced,
 		},
 		{"the deletion of a machine", machine(capitest.AsDeletingObject[*clusterv1.Machine]), evaluatedAtOnce},
-		{"a new machine", capiMachine("new", capiFleet()[1].(*clusterv1.MachineSet)), evaluatedAtOnce},
+		{"a new machine", capiMachine("new", capiDeploymentObjects()[1].(*clusterv1.MachineSet)), evaluatedAtOnce},
 		{"a machine is not up to date", says(clusterv1.MachineUpToDateCondition, "False"), evaluatedDebounced},
 		{"a health check", says(clusterv1.MachineHealthCheckSucceededCondition, "False"), evaluatedDebounced},
 		{
@@ -311,7 +311,7 @@ func TestATemplateOfAFormerSetSignalsTheDeployment(t *testing.T) {
 	former := capiSet("former", capitest.WithDeploymentOwner, func(s *clusterv1.MachineSet) {
 		s.Spec.Replicas, s.Spec.Template.Spec.InfrastructureRef.Name = new(int32(0)), "former"
 	})
-	runCAPIBridgeTest(t, append(capiFleet(), former), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, append(capiDeploymentObjects(), former), func(w *bridgeTestEnv) {
 		w.advanceClock(5 * time.Second)
 		evaluations := func(template string) float64 {
 			before := w.countEvaluations(run.KindClusterAPIDeployment)
@@ -335,26 +335,26 @@ func policyInNamespace(namespace string) *v1alpha1.RolloutPolicy {
 }
 
 // The signal contains the version of each object that the decision read.
-func TestSignalOfAClusterAPIDeploymentHasTheBridgesVersions(t *testing.T) {
-	runCAPIBridgeTest(t, capiFleet(), func(w *bridgeTestEnv) {
+func TestClusterAPIDeploymentSignalHasTheVersionsTheBridgeRead(t *testing.T) {
+	runCAPIBridgeTest(t, capiDeploymentObjects(), func(w *bridgeTestEnv) {
 		versions := map[cache.Resource]string{
 			capi.ClustersResource: w.putObject(capitest.NewCluster()),
-			capi.MachinesResource: w.putObject(capiFleet()[2]),
-			capi.SetsResource:     w.putObject(capiFleet()[1]),
+			capi.MachinesResource: w.putObject(capiDeploymentObjects()[2]),
+			capi.SetsResource:     w.putObject(capiDeploymentObjects()[1]),
 			"examplemachinetemplates.infrastructure.cluster.x-k8s.io": w.putObject(
 				capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
 			),
-			cache.RolloutPolicies: w.putObject(policyInNamespace(capitest.Namespace)),
+			cache.RolloutPoliciesResource: w.putObject(policyInNamespace(capitest.Namespace)),
 		}
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		versions[capi.DeploymentsResource] = w.putObject(
-			changedDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
+			changedCAPIDeployment(func(d *clusterv1.MachineDeployment) { d.Generation, d.Spec.Replicas = 2, new(int32(3)) }),
 		)
 		w.runDueWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1)
-		assert.Equal(t, fleetDeploymentSignal, calls[0].verb+" "+calls[0].workflowID)
+		assert.Equal(t, capiDeploymentSignal, calls[0].verb+" "+calls[0].workflowID)
 		assert.Equal(t, "ClusterAPIDeployment", calls[0].workflow)
 		for resource, version := range versions {
 			assert.Equal(t, version, calls[0].signalContent.Versions[resource], resource)
@@ -370,17 +370,17 @@ func TestHandedOverDeploymentIsSignaledUntilItsFinalizerIsRemoved(t *testing.T) 
 		theirs(d)
 		d.Finalizers = nil
 	}
-	runCAPIBridgeTest(t, capiFleet(), func(w *bridgeTestEnv) {
-		w.putObject(changedDeploymentOfFleet(theirs))
+	runCAPIBridgeTest(t, capiDeploymentObjects(), func(w *bridgeTestEnv) {
+		w.putObject(changedCAPIDeployment(theirs))
 		w.runDueWork()
-		assert.Equal(t, []string{fleetDeploymentSignal}, w.takeRequests())
-		w.putObject(changedDeploymentOfFleet(freed))
+		assert.Equal(t, []string{capiDeploymentSignal}, w.takeRequests())
+		w.putObject(changedCAPIDeployment(freed))
 		w.advanceClock(maxResyncInterval)
 		w.takeCalls()
-		w.putObject(changedDeploymentOfFleet(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
-		w.putObject(changedSetOfFleet(capitest.WithAnnotation[*clusterv1.MachineSet]("x", "y")))
+		w.putObject(changedCAPIDeployment(func(d *clusterv1.MachineDeployment) { freed(d); d.Generation++ }))
+		w.putObject(changedSetOfCAPIDeployment(capitest.WithAnnotation[*clusterv1.MachineSet]("x", "y")))
 		w.advanceClock(maxResyncInterval)
-		assert.NotContains(t, w.takeRequests(), fleetDeploymentSignal, "it is not Millwright's any more")
+		assert.NotContains(t, w.takeRequests(), capiDeploymentSignal, "it is not Millwright's any more")
 	})
 }
 
@@ -396,17 +396,17 @@ func TestTheRolloutOfAClusterAPIDeploymentIsSignaled(t *testing.T) {
 	}
 	runCAPIBridgeTest(
 		t,
-		append([]runtime.Object{changedDeploymentOfFleet(rolling)}, capiFleet()[1:]...),
+		append([]runtime.Object{changedCAPIDeployment(rolling)}, capiDeploymentObjects()[1:]...),
 		func(w *bridgeTestEnv) {
 			w.takeCalls()
 			w.putObject(
-				changedDeploymentOfFleet(
+				changedCAPIDeployment(
 					func(d *clusterv1.MachineDeployment) { rolling(d); d.Generation, d.Spec.Replicas = 2, new(int32(3)) },
 				),
 			)
 			w.runDueWork()
 			assert.Equal(t, []string{"signal " + rollout}, w.takeRequests())
-			w.deleteObject(changedDeploymentOfFleet(rolling))
+			w.deleteObject(changedCAPIDeployment(rolling))
 			w.advanceClock(deletionGracePeriod + time.Second)
 			assert.Subset(
 				t,
@@ -422,10 +422,10 @@ func TestTheRolloutOfAClusterAPIDeploymentIsSignaled(t *testing.T) {
 
 // A deployment that waits for its template is signaled when the template is created.
 func TestATemplateSignalsTheDeploymentsThatWaitForIt(t *testing.T) {
-	waiting := changedDeploymentOfFleet(
+	waiting := changedCAPIDeployment(
 		func(d *clusterv1.MachineDeployment) { d.Spec.Template.Spec.InfrastructureRef.Name = "large" },
 	)
-	runCAPIBridgeTest(t, append([]runtime.Object{waiting}, capiFleet()[1:]...), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, append([]runtime.Object{waiting}, capiDeploymentObjects()[1:]...), func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second)
 		w.takeCalls()
 		w.putObject(
@@ -435,6 +435,6 @@ func TestATemplateSignalsTheDeploymentsThatWaitForIt(t *testing.T) {
 			),
 		)
 		w.runDueWork()
-		assert.Contains(t, w.takeRequests(), fleetDeploymentSignal)
+		assert.Contains(t, w.takeRequests(), capiDeploymentSignal)
 	})
 }

@@ -16,7 +16,7 @@ import (
 // A set without pending work owns its templates. A template that was created again has no owner, so the set is
 // signaled.
 func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
 		w.putObject(capitest.NewInfrastructureTemplate())
 		w.runDueWork()
@@ -25,9 +25,9 @@ func TestTemplateThatLostItsOwnerSignalsTheSet(t *testing.T) {
 }
 
 // A set without its owner reference has pending work, even if it has all its machines.
-func TestUnpreparedSetIsSignaled(t *testing.T) {
+func TestASetWithoutItsOwnerReferenceIsSignaled(t *testing.T) {
 	s := fillCAPISetStatus(capitest.NewSet("s", 0, capitest.WithoutOwner), capitest.NewRelatedObjects())
-	runBridgeTest(t, append([]runtime.Object{s}, capiStack()[2:]...), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append([]runtime.Object{s}, capiSetObjects()[2:]...), func(w *bridgeTestEnv) {
 		w.advanceClock(3 * time.Second)
 		assert.Contains(t, w.takeRequests(), capiSetSignal("s"))
 	})
@@ -35,8 +35,8 @@ func TestUnpreparedSetIsSignaled(t *testing.T) {
 
 // A user removes Millwright's finalizer, and another finalizer stays.
 func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
-	guarded := capiStackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
-	runCAPIBridgeTest(t, append([]runtime.Object{guarded}, capiStack()[1:]...), func(w *bridgeTestEnv) {
+	guarded := changedCAPISet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, "example.com/x") })
+	runCAPIBridgeTest(t, append([]runtime.Object{guarded}, capiSetObjects()[1:]...), func(w *bridgeTestEnv) {
 		require.Empty(t, w.takeRequests())
 		w.putObject(changedCopy(guarded, func(s *clusterv1.MachineSet) { s.Finalizers = []string{"example.com/x"} }))
 		w.runDueWork()
@@ -47,26 +47,26 @@ func TestASetThatLostItsFinalizerIsSignaledAtOnce(t *testing.T) {
 // The search for runs of deleted objects includes the kinds of Cluster API.
 func TestRunsOfDeletedClusterAPIDeploymentsAreSignaled(t *testing.T) {
 	strays := []string{
-		testInstallation.ID(run.KindClusterAPISet, refOfGoneObject("s")), // a set with this name exists, with another UID
+		testInstallation.ID(run.KindClusterAPISet, refOfMissingObject("s")), // a set with this name exists, with another UID
 		testInstallation.ID(
 			run.KindClusterAPIDeployment,
-			refOfGoneObject("d"),
+			refOfMissingObject("d"),
 		),
-		testInstallation.ID(run.KindClusterAPIRollout, refOfGoneObject("d"), 3),
+		testInstallation.ID(run.KindClusterAPIRollout, refOfMissingObject("d"), 3),
 	}
 	exist := []string{
-		testInstallation.ID(run.KindClusterAPISet, objectRef(capiStackSet())),
+		testInstallation.ID(run.KindClusterAPISet, objectRef(changedCAPISet())),
 		testInstallation.ID(run.KindClusterAPIRollout, objectRef(capitest.NewDeployment()), 1),
 	}
-	assertStrayRunsSignaled(t, capiStack(), strays, exist)
+	assertStrayRunsSignaled(t, capiSetObjects(), strays, exist)
 }
 
 // Another controller adds its finalizer to a set that has all its machines. The set's status must report the other
 // controller, because it may change machines, too.
-func TestASetWithAForeignFinalizerIsReported(t *testing.T) {
-	runCAPIBridgeTest(t, capiStack(), func(w *bridgeTestEnv) {
+func TestASetThatGetsAForeignFinalizerIsSignaled(t *testing.T) {
+	runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
 		w.putObject(
-			capiStackSet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
+			changedCAPISet(func(s *clusterv1.MachineSet) { s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer) }),
 		)
 		w.runDueWork()
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())

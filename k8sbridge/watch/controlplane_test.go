@@ -33,7 +33,7 @@ func testControlPlane(available int64) *unstructured.Unstructured {
 func TestTheControlPlaneSignalsTheSetsThatWaitForIt(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
 		w.putObject(withStatusForRelatedObjects(short, set.ReadRelatedObjects(w.cluster, short)))
@@ -43,7 +43,7 @@ func TestTheControlPlaneSignalsTheSetsThatWaitForIt(t *testing.T) {
 		require.True(t, found)
 		plan := scale.PlanSet(set.ScaleFacts(s, set.ReadRelatedObjects(w.cluster, s), time.Now(), 0))
 		require.False(t, plan.Decision.HasActions(), "it makes none")
-		require.False(t, plan.NeedsReport, "and says why")
+		require.False(t, plan.NeedsStatusWrite, "and says why")
 
 		noted := testControlPlane(1)
 		noted.SetAnnotations(map[string]string{"note": "x"})
@@ -57,7 +57,12 @@ func TestTheControlPlaneSignalsTheSetsThatWaitForIt(t *testing.T) {
 			signaled := w.takeCalls()
 			i := slices.IndexFunc(signaled, func(c temporalCall) bool { return c.workflowID == workflowIDOf(testMachineSet()) })
 			require.GreaterOrEqual(t, i, 0, "the set was not signaled")
-			assert.Equal(t, version, signaled[i].signalContent.Versions[cache.ControlPlanes], "the worker must see no less")
+			assert.Equal(
+				t,
+				version,
+				signaled[i].signalContent.Versions[cache.ControlPlanesResource],
+				"the worker must see no less",
+			)
 		}
 	})
 }
@@ -65,7 +70,7 @@ func TestTheControlPlaneSignalsTheSetsThatWaitForIt(t *testing.T) {
 func TestADeletedControlPlaneSignalsTheSets(t *testing.T) {
 	short := machineSetWithoutStatus()
 	short.Spec.Replicas = 2
-	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), testControlPlane(1)), func(w *bridgeTestEnv) {
 		w.putObject(short)
 		w.runDueWork()
 		w.putObject(withStatusForRelatedObjects(short, set.ReadRelatedObjects(w.cluster, short)))
@@ -78,7 +83,7 @@ func TestADeletedControlPlaneSignalsTheSets(t *testing.T) {
 }
 
 func TestControlPlaneSignalsNoSetWithoutPendingWork(t *testing.T) {
-	runBridgeTest(t, append(stackWithoutPendingWork(), testControlPlane(3)), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), testControlPlane(3)), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(testControlPlane(1))
 		w.advanceClock(2 * time.Second)

@@ -21,7 +21,7 @@ func deploymentTestCases() []factTestCase {
 		{
 			name:           "the garbage collector is done",
 			fact:           "Orphaning",
-			initialObjects: objectList(changedCopy(testDeployment(), setDeletedWithOrphans[*v1alpha1.MachineDeployment])),
+			initialObjects: initialObjects(changedCopy(testDeployment(), markDeletedWithOrphans[*v1alpha1.MachineDeployment])),
 			change:         with(setDeleting[*v1alpha1.MachineDeployment]),
 		},
 		{fact: "Finalizer", change: with(func(d *v1alpha1.MachineDeployment) { d.Finalizers = nil })},
@@ -51,40 +51,40 @@ func deploymentTestCases() []factTestCase {
 		{
 			name:           "cancelled",
 			fact:           "Rolling",
-			initialObjects: rollingStack(),
-			change:         putChangedObject(rollingDeployment(), withRolloutHold),
+			initialObjects: objectsDuringRollout(),
+			change:         putChangedObject(deploymentDuringRollout(), withRolloutHold),
 		},
 		{
 			name:           "resumed",
 			fact:           "Rolling",
-			initialObjects: rollingStack(withRolloutHold),
-			change:         putChangedObject(rollingDeployment()),
+			initialObjects: objectsDuringRollout(withRolloutHold),
+			change:         putChangedObject(deploymentDuringRollout()),
 		},
 		{
 			name:           "the progress deadline",
 			fact:           "Recheck",
-			initialObjects: rollingStack(),
-			change:         putChangedObject(rollingDeployment(withProgressDeadline)),
+			initialObjects: objectsDuringRollout(),
+			change:         putChangedObject(deploymentDuringRollout(withProgressDeadline)),
 		},
 		{
 			name:           "paused, and the deadline stands still",
 			fact:           "Recheck",
-			initialObjects: rollingStack(withProgressDeadline),
+			initialObjects: objectsDuringRollout(withProgressDeadline),
 			change: putChangedObject(
-				rollingDeployment(withProgressDeadline),
+				deploymentDuringRollout(withProgressDeadline),
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
 			),
 		},
 		{
 			name:           "the class of a former set is gone",
 			fact:           "Lacks",
-			initialObjects: rollingStack(),
+			initialObjects: objectsDuringRollout(),
 			change:         func(w *bridgeTestEnv) { w.deleteObject(testClass()) },
 		},
 		{
 			name: "the class of a former set is there again",
 			fact: "Lacks",
-			initialObjects: append(rollingStack(), changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) {
+			initialObjects: append(objectsDuringRollout(), changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "other"
 			})),
 			change: putChangedObject(classWithName("other")),
@@ -92,14 +92,17 @@ func deploymentTestCases() []factTestCase {
 		{
 			name:           "what it waits for",
 			fact:           "Says",
-			initialObjects: rollingStack(),
+			initialObjects: objectsDuringRollout(),
 			change:         putChangedObject(machineOfNewRevision(), setJoined),
 		},
 		{
 			name:           "paused",
 			fact:           "Says",
-			initialObjects: rollingStack(),
-			change:         putChangedObject(rollingDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }),
+			initialObjects: objectsDuringRollout(),
+			change: putChangedObject(
+				deploymentDuringRollout(),
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
+			),
 		},
 	}
 }
@@ -109,7 +112,7 @@ func deploymentActionTestCases() []factTestCase {
 	named := func(name string, change deploymentOption) factTestCase {
 		return factTestCase{name: name, fact: "Next", change: putChangedObject(testDeployment(), change)}
 	}
-	set := func(name string, change setOption) factTestCase {
+	set := func(name string, change setChange) factTestCase {
 		return factTestCase{name: name, fact: "Next", change: putChangedObject(testMachineSet(), change)}
 	}
 	return []factTestCase{
@@ -157,8 +160,8 @@ func deploymentActionTestCases() []factTestCase {
 		{
 			name:           "the size of its set",
 			fact:           "Next",
-			initialObjects: objectList(machineWithName("second")),
-			change:         putChangedObject(sizedSet(2, nil, testMachine(), machineWithName("second"))),
+			initialObjects: initialObjects(machineWithName("second")),
+			change:         putChangedObject(newSizedSet(2, nil, testMachine(), machineWithName("second"))),
 		},
 		set("its set is being deleted", setDeleting[*v1alpha1.MachineSet]),
 		set("its set is another one's", func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
@@ -168,13 +171,13 @@ func deploymentActionTestCases() []factTestCase {
 		{
 			name:           "a new machine runs: an old one may go",
 			fact:           "Next",
-			initialObjects: rollingStack(),
+			initialObjects: objectsDuringRollout(),
 			change:         putChangedObject(machineOfNewRevision(), setJoined),
 		},
 		{
 			name:           "a person passes a step",
 			fact:           "Next",
-			initialObjects: stackBeforeApproval(),
+			initialObjects: objectsBeforeApproval(),
 			change: putChangedObject(
 				deploymentBeforeApproval(),
 				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationRolloutApprove, "2/1 ann"),
@@ -193,7 +196,7 @@ func deploymentStatusTestCases() []factTestCase {
 			change:         putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) { change(&d.Status) }),
 		}
 	}
-	set := func(name string, change setOption) factTestCase {
+	set := func(name string, change setChange) factTestCase {
 		return factTestCase{name: name, fact: "Unreported", change: putChangedObject(testMachineSet(), change)}
 	}
 	return []factTestCase{
@@ -257,7 +260,7 @@ func TestEveryDeploymentFactSignalsTheDeployment(t *testing.T) {
 			Machines:           len(tree.Members),
 			Due:                o.MCM.DueMachineCount,
 			Replacing:          o.MCM.PendingGrantCount,
-			Unreported:         plan.NeedsReport,
+			Unreported:         plan.NeedsStatusWrite,
 			Recheck:            !plan.Decision.Recheck.IsZero(),
 			Rolling:            plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByCancel,
 			Says:               plan.Decision.Why,

@@ -67,21 +67,21 @@ func assertDeploymentsSignaled(t *testing.T, stack []runtime.Object, rows []sign
 }
 
 // machineSetWithName returns a set of the first deployment.
-func machineSetWithName(name string, changes ...setOption) *v1alpha1.MachineSet {
+func machineSetWithName(name string, changes ...setChange) *v1alpha1.MachineSet {
 	return changedCopy(
 		testMachineSet(),
-		append([]setOption{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
+		append([]setChange{func(s *v1alpha1.MachineSet) { s.Name, s.UID = name, types.UID("uid-"+name) }}, changes...)...)
 }
 
-func setOtherOwner(s *v1alpha1.MachineSet) {
+func withOtherOwnerReference(s *v1alpha1.MachineSet) {
 	s.OwnerReferences = newOwnerReferences(otherDeployment(), "MachineDeployment")
 }
 
-func withoutOwner(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }
+func withoutOwnerReference(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }
 
 func withOtherPoolLabel(s *v1alpha1.MachineSet) { s.Labels = map[string]string{"pool": "none"} }
 
-func setReleasedByDeployment(s *v1alpha1.MachineSet) {
+func withReleasedByAnnotation(s *v1alpha1.MachineSet) {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1alpha1.AnnotationReleasedBy, "uid-d")
 }
 
@@ -91,42 +91,42 @@ func withoutReadyReplicas(s *v1alpha1.MachineSet) { s.Status.ReadyReplicas = 0 }
 
 // repeatSetUpdateEvent makes the informer report an unchanged set.
 func repeatSetUpdateEvent(w *bridgeTestEnv) {
-	informer := w.cluster.Informer(cache.Sets)
+	informer := w.cluster.Informer(cache.SetsResource)
 	set, found := w.cluster.MachineSet("ns/s")
 	require.True(w.t, found)
-	w.bridge.eventHandler(cache.Sets, informer, nil).OnUpdate(set, set)
+	w.bridge.eventHandler(cache.SetsResource, informer, nil).OnUpdate(set, set)
 }
 
 // An event of a set signals the deployment that controls the set. An event of a set without a controller signals the
 // deployments that may adopt the set.
 func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 	d, e := signalWithStartLine(testDeployment()), signalWithStartLine(otherDeployment())
-	stray := machineSetWithName("stray", withoutOwner)
-	selector, err := metav1.LabelSelectorAsSelector(rollingDeployment().Spec.Selector)
+	stray := machineSetWithName("stray", withoutOwnerReference)
+	selector, err := metav1.LabelSelectorAsSelector(deploymentDuringRollout().Spec.Selector)
 	require.NoError(t, err)
 	require.True(t, selector.Matches(labels.Set(stray.Labels)), "by its labels it could be a set of the deployment")
 	ownedOnly := machineSetWithName("stray", func(s *v1alpha1.MachineSet) { s.OwnerReferences[0].Controller = nil })
-	assertDeploymentsSignaled(t, append(rollingStack(), otherDeployment()), []signalTestCase{
+	assertDeploymentsSignaled(t, append(objectsDuringRollout(), otherDeployment()), []signalTestCase{
 		{"made: who controls it", nil, putChangedObject(machineSetWithName("third")), []string{d}},
-		{"made for the other one", nil, putChangedObject(machineSetWithName("third", setOtherOwner)), []string{e}},
+		{"made for the other one", nil, putChangedObject(machineSetWithName("third", withOtherOwnerReference)), []string{e}},
 		{"its size is written: the status will tell", nil, putChangedObject(testMachineSet(), withTwoReplicas), nil},
 		{
 			"its size is acted upon",
-			objectList(changedCopy(testMachineSet(), withTwoReplicas)),
+			initialObjects(changedCopy(testMachineSet(), withTwoReplicas)),
 			putChangedObject(testMachineSet(), withTwoReplicas, func(s *v1alpha1.MachineSet) {
 				s.Status.ObservedReplicas = 2
 			}),
 			[]string{d},
 		},
 		{"its status counts others", nil, putChangedObject(testMachineSet(), withoutReadyReplicas), []string{d}},
-		{"given to another one: both", nil, putChangedObject(testMachineSet(), setOtherOwner), []string{d, e}},
+		{"given to another one: both", nil, putChangedObject(testMachineSet(), withOtherOwnerReference), []string{d, e}},
 		{
 			"its reference is removed: who had it, and takes it again",
 			nil,
-			putChangedObject(testMachineSet(), withoutOwner),
+			putChangedObject(testMachineSet(), withoutOwnerReference),
 			[]string{d},
 		},
-		{"taken: who has it now", objectList(stray), putChangedObject(stray, setOtherOwner), []string{e}},
+		{"taken: who has it now", initialObjects(stray), putChangedObject(stray, withOtherOwnerReference), []string{e}},
 		{"to be deleted", nil, putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet]), []string{d}},
 		{"deleted", nil, func(w *bridgeTestEnv) { w.deleteObject(testMachineSet()) }, []string{d}},
 
@@ -134,14 +134,14 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 		{"nobody's, with labels of nobody: made", nil, putChangedObject(stray, withOtherPoolLabel), nil},
 		{
 			"nobody's, gets labels that match",
-			objectList(changedCopy(stray, withOtherPoolLabel)),
+			initialObjects(changedCopy(stray, withOtherPoolLabel)),
 			putChangedObject(stray),
 			[]string{d},
 		},
 		{
 			"released by it, gets other labels",
-			objectList(changedCopy(stray, setReleasedByDeployment)),
-			putChangedObject(stray, setReleasedByDeployment, withOtherPoolLabel),
+			initialObjects(changedCopy(stray, withReleasedByAnnotation)),
+			putChangedObject(stray, withReleasedByAnnotation, withOtherPoolLabel),
 			[]string{d},
 		},
 		{"of an owner of the same name that is gone", nil, putChangedObject(stray, func(s *v1alpha1.MachineSet) {
@@ -150,13 +150,13 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 		}), []string{d}},
 		{
 			"nobody's, with labels that match: its status",
-			objectList(stray),
+			initialObjects(stray),
 			putChangedObject(stray, withoutReadyReplicas),
 			nil,
 		},
 		{
 			"nobody's, with labels that match: deleted",
-			objectList(stray),
+			initialObjects(stray),
 			func(w *bridgeTestEnv) { w.deleteObject(stray) },
 			[]string{d},
 		},
@@ -172,13 +172,13 @@ func TestSetSignalsItsDeploymentOrThoseThatMayAdoptIt(t *testing.T) {
 
 // A deployment that has lost a set must not count the set again from a stale cache.
 func TestBothDeploymentsAreSignaledWhenASetChangesItsOwner(t *testing.T) {
-	runBridgeTest(t, append(rollingStack(), otherDeployment()), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsDuringRollout(), otherDeployment()), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		version := w.putObject(changedCopy(testMachineSet(), setOtherOwner))
+		version := w.putObject(changedCopy(testMachineSet(), withOtherOwnerReference))
 		w.runDueWork()
 		seen := map[string]string{}
 		for _, c := range w.takeCalls() {
-			seen[c.workflowID] = c.signalContent.Versions[cache.Sets]
+			seen[c.workflowID] = c.signalContent.Versions[cache.SetsResource]
 		}
 		assert.Equal(t, version, seen[workflowIDOf(testDeployment())], "who had it")
 		assert.Equal(t, version, seen[workflowIDOf(otherDeployment())], "who has it")
@@ -192,8 +192,8 @@ func withInPlaceStrategy(d *v1alpha1.MachineDeployment) {
 	}
 }
 
-// updatingNode returns the node of the old machine at a step of the node's update.
-func updatingNode(reason string, changes ...func(*corev1.Node)) *corev1.Node {
+// nodeDuringInPlaceUpdate returns the node of the old machine at a step of the node's update.
+func nodeDuringInPlaceUpdate(reason string, changes ...func(*corev1.Node)) *corev1.Node {
 	return changedCopy(nodeDuringRollout(), append([]func(*corev1.Node){func(n *corev1.Node) {
 		n.Labels[v1alpha1.LabelCandidateForUpdate] = v1alpha1.ValueLowerTrue
 		n.Labels[v1alpha1.LabelSelectedForUpdate] = v1alpha1.ValueLowerTrue
@@ -212,16 +212,16 @@ func TestASuccessfulInPlaceUpdateSignalsTheDeployment(t *testing.T) {
 	inStep := withPhase(v1alpha1.MachineInPlaceUpdating)
 	succeeded, failed := withPhase(v1alpha1.MachineInPlaceUpdateSuccessful), withPhase(v1alpha1.MachineInPlaceUpdateFailed)
 	updating := changedCopy(testMachine(), inStep)
-	theirSet := machineSetWithName("s-e", setOtherOwner)
+	theirSet := machineSetWithName("s-e", withOtherOwnerReference)
 	theirs := changedCopy(
 		machineWithName("m-e"),
 		inStep,
 		func(m *v1alpha1.Machine) { m.OwnerReferences = newOwnerReferences(theirSet, "MachineSet") },
 	)
 	stack := append(
-		rollingStack(withInPlaceStrategy),
+		objectsDuringRollout(withInPlaceStrategy),
 		otherDeployment(),
-		updatingNode(v1alpha1.ReasonReadyForUpdate),
+		nodeDuringInPlaceUpdate(v1alpha1.ReasonReadyForUpdate),
 		updating,
 		theirSet,
 		theirs,
@@ -231,14 +231,21 @@ func TestASuccessfulInPlaceUpdateSignalsTheDeployment(t *testing.T) {
 		{"it failed", nil, putChangedObject(updating, failed), []string{d}},
 		{
 			"it succeeded after all",
-			objectList(changedCopy(updating, failed)),
+			initialObjects(changedCopy(updating, failed)),
 			putChangedObject(updating, succeeded),
 			[]string{d},
 		},
 		{"one of another deployment succeeded", nil, putChangedObject(theirs, succeeded), []string{e}},
-		{"its node goes on", nil, putChangedObject(updatingNode(v1alpha1.ReasonDrainSuccessful, setNodeUnready)), nil},
+		{
+			"its node goes on",
+			nil,
+			putChangedObject(nodeDuringInPlaceUpdate(v1alpha1.ReasonDrainSuccessful, setNodeUnready)),
+			nil,
+		},
 		{"its conditions go on", nil, putChangedObject(updating, func(m *v1alpha1.Machine) {
-			m.Status.Conditions = machine.CopiedConditions(updatingNode(v1alpha1.ReasonUpdateSuccessful, setNodeUnready))
+			m.Status.Conditions = machine.CopiedConditions(
+				nodeDuringInPlaceUpdate(v1alpha1.ReasonUpdateSuccessful, setNodeUnready),
+			)
 		}), nil},
 		{"what was done last", nil, putChangedObject(updating, func(m *v1alpha1.Machine) {
 			m.Status.LastOperation = v1alpha1.LastOperation{
@@ -248,7 +255,7 @@ func TestASuccessfulInPlaceUpdateSignalsTheDeployment(t *testing.T) {
 		}), nil},
 		{
 			"it succeeded before",
-			objectList(changedCopy(updating, succeeded)),
+			initialObjects(changedCopy(updating, succeeded)),
 			putChangedObject(updating, succeeded, func(m *v1alpha1.Machine) {
 				m.Status.LastOperation.Type = v1alpha1.MachineOperationInPlaceUpdate
 			}),
@@ -261,8 +268,8 @@ func TestASuccessfulInPlaceUpdateSignalsTheDeployment(t *testing.T) {
 // phase. The deployment counts a result only after the machine's workflow has processed it.
 func TestTheNodeOfAnInPlaceUpdateSignalsOnlyItsMachine(t *testing.T) {
 	updating := changedCopy(testMachine(), withPhase(v1alpha1.MachineInPlaceUpdating))
-	node := updatingNode(v1alpha1.ReasonReadyForUpdate)
-	runBridgeTest(t, append(rollingStack(withInPlaceStrategy), node, updating), func(w *bridgeTestEnv) {
+	node := nodeDuringInPlaceUpdate(v1alpha1.ReasonReadyForUpdate)
+	runBridgeTest(t, append(objectsDuringRollout(withInPlaceStrategy), node, updating), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
 			changedCopy(node, func(n *corev1.Node) { n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }),

@@ -87,18 +87,18 @@ func (b *Bridge) handleEvent(e event) {
 	case *v1alpha1.MachineClass:
 		b.handleClass(e, object)
 	case *v1alpha1.RolloutPolicy: // the policy's selector may have changed: enqueue the whole namespace
-		if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashOf(object.UID, object.Spec)}).specChanged {
-			b.enqueueNamespace(object.Namespace, e.toSignalRequest())
+		if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashParts(object.UID, object.Spec)}).specChanged {
+			b.enqueueDeploymentsAndSets(object.Namespace, e.toSignalRequest())
 		}
 	case *corev1.Node:
 		if c := b.compareAndStoreFingerprints(e, nodeFingerprints(object)); c.specChanged {
 			b.enqueueMachinesOfNode(e.nodeWatch.target, object, e.toSignalRequest(), c.healthChanged)
 		}
 	case *unstructured.Unstructured: // sets may wait for the control plane
-		if e.resource != observecache.ControlPlanes {
+		if e.resource != observecache.ControlPlanesResource {
 			b.handleClusterAPIEvent(e)
-		} else if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashOf(object.GetUID(), object.GetGeneration(), object.Object["status"])}).specChanged {
-			for _, item := range b.cluster.Informer(observecache.Sets).GetStore().List() {
+		} else if b.compareAndStoreFingerprints(e, fingerprints{specHash: hashParts(object.GetUID(), object.GetGeneration(), object.Object["status"])}).specChanged {
+			for _, item := range b.cluster.Informer(observecache.SetsResource).GetStore().List() {
 				enqueueObjects(b, run.KindMachineSet, []*v1alpha1.MachineSet{item.(*v1alpha1.MachineSet)}, e.toSignalRequest(), 0)
 			}
 		}
@@ -158,9 +158,9 @@ func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w si
 	}
 }
 
-// enqueueNamespace enqueues the deployments and sets of a namespace, because a RolloutPolicy may apply to each of
+// enqueueDeploymentsAndSets enqueues the deployments and sets of a namespace, because a RolloutPolicy may apply to each of
 // them.
-func (b *Bridge) enqueueNamespace(namespace string, w signalRequest) {
+func (b *Bridge) enqueueDeploymentsAndSets(namespace string, w signalRequest) {
 	b.forEachObject(func(k objectKey) bool {
 		if k.namespace == namespace &&
 			slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
@@ -273,10 +273,10 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 			uid:         string(e.object.GetUID()),
 			workflowIDs: []string{b.shard.Installation.ID(kind, objectRef(e.object))},
 		}
-		if rollout := rolloutInStatus(e.object); rollout != "" {
+		if rollout := rolloutIDInStatus(e.object); rollout != "" {
 			gone.workflowIDs = []string{rollout, gone.workflowIDs[0]}
 		}
-		w.deletedObjects, w.earliestSignal = []deletedObject{gone}, time.Now().Add(deletionGracePeriod)
+		w.deletedObjects, w.earliestSignalTime = []deletedObject{gone}, time.Now().Add(deletionGracePeriod)
 		b.enqueue(k, w, deletionGracePeriod)
 	case c.specChanged:
 		b.enqueue(k, w, 0)
@@ -284,9 +284,9 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 	return c
 }
 
-// rolloutInStatus returns the workflow ID of the rollout in a deployment's status. rolloutInStatus returns "" if the
+// rolloutIDInStatus returns the workflow ID of the rollout in a deployment's status. rolloutIDInStatus returns "" if the
 // status names no rollout or the object is not a deployment.
-func rolloutInStatus(o metav1.Object) string {
+func rolloutIDInStatus(o metav1.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.MachineDeployment:
 		return deployment.CurrentRolloutID(o)
@@ -360,7 +360,7 @@ func diffFingerprints(before, now fingerprints) fingerprintChange {
 		specChanged:              now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
 		childrenChanged:          now.childrenHash != before.childrenHash,
 		healthChanged:            now.healthHash != before.healthHash,
-		deploymentChanged:        now.deploymentText != before.deploymentText,
+		deploymentChanged:        now.fieldsForDeployment != before.fieldsForDeployment,
 		nodeChanged:              now.nodeName != before.nodeName,
 		drainChanged:             before.isDraining && !now.isDraining || before.isQueuedForDrain && !now.isQueuedForDrain,
 		becameOutOfRange:         now.reportsOutOfRange && !before.reportsOutOfRange,

@@ -52,7 +52,7 @@ func assertFactsSendSignals(
 	for _, row := range rows {
 		delete(missing, row.fact)
 		t.Run(strings.TrimPrefix(row.name+": "+row.fact, ": "), func(t *testing.T) {
-			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+			runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 				for _, o := range row.initialObjects {
 					w.putObject(o)
 				}

@@ -40,17 +40,17 @@ type fingerprints struct {
 	// node
 	claim cache.MachineClaim
 	// a change signals the deployment of the machine's set at once; empty: the deployment reads nothing of this object
-	deploymentText   string
-	hasFinalizer     bool // Millwright's finalizer is set; its removal signals the object's workflow
-	isDraining       bool // the machine's node is being drained, or is queued for a drain
-	isQueuedForDrain bool // the machine is queued for its drain
+	fieldsForDeployment string
+	hasFinalizer        bool // Millwright's finalizer is set; its removal signals the object's workflow
+	isDraining          bool // the machine's node is being drained, or is queued for a drain
+	isQueuedForDrain    bool // the machine is queued for its drain
 	// the provider reports OutOfRange for the machine: there are several instances, or no instance although one is
 	// expected
 	reportsOutOfRange bool
 }
 
-// hashOf returns a hash of the parts.
-func hashOf(parts ...any) uint64 {
+// hashParts returns a hash of the parts.
+func hashParts(parts ...any) uint64 {
 	h := fnv.New64a()
 	if err := json.NewEncoder(h).Encode(parts); err != nil {
 		_, _ = fmt.Fprint(h, parts...) // Millwright's types can always be encoded; on an error, hash the printed parts
@@ -88,9 +88,9 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 	blocked, _ := machine.CreationBlocker(m)
 	check, marked := set.HealthCheckResult(m)
 	return fingerprints{
-		specHash:            hashOf(m.UID, spec, isDeleting(m), foreignMetadata(m)),
-		immediateParentHash: hashOf(m.UID, metav1.GetControllerOf(m)),
-		debouncedParentHash: hashOf(
+		specHash:            hashParts(m.UID, spec, isDeleting(m), foreignMetadata(m)),
+		immediateParentHash: hashParts(m.UID, metav1.GetControllerOf(m)),
+		debouncedParentHash: hashParts(
 			phase,
 			operation,
 			check,
@@ -107,15 +107,15 @@ func machineFingerprints(m *v1alpha1.Machine) fingerprints {
 			m.Annotations[v1alpha1.AnnotationMarkedForDeletionTime],
 			machine.HasJoined(m),
 		),
-		parentName:        controllerName(m),
-		className:         m.Spec.Class.Name,
-		nodeName:          cmp.Or(requiredNodeName(m), cache.ProviderIDWithoutNodeName(m)),
-		claim:             cache.ClaimOfMachine(m),
-		deploymentText:    deploymentText(m),
-		hasFinalizer:      cache.HasFinalizer(m.Finalizers),
-		isDraining:        drain.IsInDrainQueue(m),
-		isQueuedForDrain:  drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
-		reportsOutOfRange: operation.ErrorCode == codeOutOfRange,
+		parentName:          controllerName(m),
+		className:           m.Spec.Class.Name,
+		nodeName:            cmp.Or(requiredNodeName(m), cache.UnnamedNodeProviderID(m)),
+		claim:               cache.ClaimOfMachine(m),
+		fieldsForDeployment: fieldsForDeployment(m),
+		hasFinalizer:        cache.HasFinalizer(m.Finalizers),
+		isDraining:          drain.IsInDrainQueue(m),
+		isQueuedForDrain:    drain.IsInDrainQueue(m) && m.Status.Deletion.Queued,
+		reportsOutOfRange:   operation.ErrorCode == codeOutOfRange,
 	}
 }
 
@@ -142,10 +142,10 @@ func requiredNodeName(m *v1alpha1.Machine) string {
 // codeOutOfRange is the provider's code that starts an orphan sweep, as in machine-controller-manager.
 const codeOutOfRange = "OutOfRange"
 
-// deploymentText returns the machine fields that a deployment reads directly, without waiting for the set's
+// fieldsForDeployment returns the machine fields that a deployment reads directly, without waiting for the set's
 // status: whether the machine is Running and not being deleted, whether it waits for a replacement, the state of its
 // in-place update, and the mark of the cluster autoscaler.
-func deploymentText(m *v1alpha1.Machine) string {
+func fieldsForDeployment(m *v1alpha1.Machine) string {
 	phase := m.Status.CurrentStatus.Phase
 	if runs := phase == v1alpha1.MachineRunning && !isDeleting(m); !runs && !strings.HasPrefix(string(phase), "InPlace") {
 		phase = ""
@@ -173,7 +173,7 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 		status.PreservedFailedReplicas,
 	}
 	return fingerprints{
-		specHash: hashOf(
+		specHash: hashParts(
 			s.UID,
 			s.Spec,
 			s.Generation,
@@ -182,7 +182,7 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 			foreignMetadata(s),
 			metav1.GetControllerOf(s),
 		),
-		immediateParentHash: hashOf(
+		immediateParentHash: hashParts(
 			s.UID,
 			spec,
 			isDeleting(s),
@@ -191,7 +191,7 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 			set.ReplicaFailureReason(s),
 			foreignMetadata(s),
 		),
-		debouncedParentHash: hashOf(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
+		debouncedParentHash: hashParts(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
 		parentName:          controllerName(s),
 		hasFinalizer:        cache.HasFinalizer(s.Finalizers),
 	}
@@ -201,9 +201,9 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
 	return fingerprints{
-		specHash: hashOf(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
+		specHash: hashParts(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
 		// the labels are included because a RolloutPolicy selects deployments by labels
-		childrenHash: hashOf(d.UID, d.Spec.Template, paused, d.Labels, unfrozen),
+		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen),
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }
@@ -213,8 +213,8 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 // provider, the machines with a current operation are signaled.
 func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 	return fingerprints{
-		specHash:     hashOf(c.UID, c.Generation, isDeleting(c)),
-		childrenHash: hashOf(class.NoWorkerMessage(c)),
+		specHash:     hashParts(c.UID, c.Generation, isDeleting(c)),
+		childrenHash: hashParts(class.NoWorkerMessage(c)),
 		hasFinalizer: cache.HasFinalizer(c.Finalizers),
 	}
 }
@@ -224,8 +224,8 @@ func classFingerprints(c *v1alpha1.MachineClass) fingerprints {
 // change of the data affects the classes that refer to the Secret, which count as the Secret's parents.
 func secretFingerprints(s metav1.Object) fingerprints {
 	return fingerprints{
-		specHash:            hashOf(s.GetUID(), s.GetResourceVersion()),
-		debouncedParentHash: hashOf(s.GetUID(), class.HasSecretFinalizer(s.GetFinalizers()), isDeleting(s)),
+		specHash:            hashParts(s.GetUID(), s.GetResourceVersion()),
+		debouncedParentHash: hashParts(s.GetUID(), class.HasSecretFinalizer(s.GetFinalizers()), isDeleting(s)),
 	}
 }
 
@@ -234,7 +234,7 @@ func secretFingerprints(s metav1.Object) fingerprints {
 // machine's deletion writes.
 func nodeFingerprints(n *corev1.Node) fingerprints {
 	conditions := machine.ConditionsWithoutHeartbeat(n)
-	spec := hashOf(
+	spec := hashParts(
 		n.UID,
 		conditions,
 		n.Labels,
@@ -247,7 +247,10 @@ func nodeFingerprints(n *corev1.Node) fingerprints {
 		isDeleting(n),
 	)
 	written := func(c corev1.NodeCondition) bool { return c.Type == v1alpha1.NodeTerminating }
-	return fingerprints{specHash: spec, healthHash: hashOf(n.UID, slices.DeleteFunc(conditions, written), isDeleting(n))}
+	return fingerprints{
+		specHash:   spec,
+		healthHash: hashParts(n.UID, slices.DeleteFunc(conditions, written), isDeleting(n)),
+	}
 }
 
 // controllerName returns the name of an object's controller, or "" if it has none.

@@ -76,7 +76,7 @@ func TestRelevantMachineChangesAlterFingerprints(t *testing.T) {
 		// The next rows are writes of Millwright's own workflows.
 		{"finalizer", func(m *v1alpha1.Machine) { m.Finalizers = nil }, []string{"spec"}},
 		{"a foreign finalizer", func(m *v1alpha1.Machine) { m.Finalizers = append(m.Finalizers, "foreign") }, none},
-		{"it stands still", withBlocker("no room"), []string{"parentDebounced"}},
+		{"it stands still", withBlockedStatus("no room"), []string{"parentDebounced"}},
 		{"label node", withNode("n-2"), []string{"node"}},
 		{"providerID", func(m *v1alpha1.Machine) { m.Spec.ProviderID = "virtual:///i-2" }, none},
 		{"the default priority instead of none", func(m *v1alpha1.Machine) { delete(m.Annotations, v1alpha1.AnnotationMachinePriority) }, none},
@@ -246,8 +246,8 @@ func TestRelevantNodeChangesAlterFingerprints(t *testing.T) {
 	}
 }
 
-// withBlocker sets the status that a report writes for a blocked machine.
-func withBlocker(cause string) func(*v1alpha1.Machine) {
+// withBlockedStatus sets the status that a report writes for a blocked machine.
+func withBlockedStatus(cause string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Status.CurrentOperation = &v1alpha1.Operation{
 			Step:      "sync-node",
@@ -271,9 +271,9 @@ func withBlocker(cause string) func(*v1alpha1.Machine) {
 // A blocked machine wakes its set and its deployment, even if they have no other pending work. The statuses of the set
 // and the deployment must report the block, and later the end of the block.
 func TestABlockedMachineSignalsItsSetAndDeployment(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(changedCopy(testMachine(), withBlocker("no room")))
+		w.putObject(changedCopy(testMachine(), withBlockedStatus("no room")))
 		w.advanceClock(2 * time.Second)
 		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
 		s := testMachineSet()

@@ -16,14 +16,14 @@ import (
 	observecache "millwright/observe/cache"
 )
 
-func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+func TestWorkflowOfADeletedMachineIsSignaledAfterTheGracePeriod(t *testing.T) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
 		w.runDueWork()
 		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachine()), "when it is being deleted")
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
-		w.setAnswer(serviceerror.NewNotFound("closed"), 0) // the workflow has ended with its object
+		w.setCallResult(serviceerror.NewNotFound("closed"), 0) // the workflow has ended with its object
 		w.deleteObject(testMachine())
 		w.runDueWork()
 		for _, c := range w.takeCalls() {
@@ -50,7 +50,7 @@ func TestWorkflowOfADeletedMachineIsSignaledLater(t *testing.T) {
 
 // The node is deleted shortly before its machine. The bridge must not signal a run that is about to end by itself.
 func TestNodeDeletedJustBeforeItsMachineSignalsNoEndingRun(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		going := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.advanceClock(2 * time.Second)
@@ -70,12 +70,12 @@ func TestNodeDeletedJustBeforeItsMachineSignalsNoEndingRun(t *testing.T) {
 // An event that arrives while a signal is in flight is not lost if the signal fails.
 func TestDeletionDuringAFailedSignalIsNotLost(t *testing.T) {
 	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
-		w.setAnswer(serviceerror.NewInternal("odd"), 2*time.Second)
+		w.setCallResult(serviceerror.NewInternal("odd"), 2*time.Second)
 		w.putObject(recreatedMachine("m", "uid-1"))
 		w.runDueWork()
 		w.deleteObject(recreatedMachine("m", "uid-1"))
 		w.advanceClock(2 * time.Second)
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.takeCalls()
 		w.advanceClock(deletionGracePeriod)
 		assert.Contains(t, w.takeRequests(), "signal "+workflowIDOf(recreatedMachine("m", "uid-1")))
@@ -102,14 +102,14 @@ func TestObjectRecreatedUnderItsNameSignalsBothWorkflows(t *testing.T) {
 	})
 	runBridgeTest(t, []runtime.Object{first}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+		w.setCallResult(serviceerror.NewUnavailable("away"), 0)
 		w.deleteObject(first)
 		w.putObject(second)
 		w.advanceClock(time.Second)
 		w.deleteObject(second)
 		w.putObject(third)
 		w.advanceClock(time.Second)
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.takeCalls()
 		w.advanceClock(10 * time.Second)
 		assert.Subset(
@@ -136,7 +136,7 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 		assert.Equal(
 			t,
 			version,
-			calls["signal "+workflowIDOf(first)].signalContent.Versions[observecache.Machines],
+			calls["signal "+workflowIDOf(first)].signalContent.Versions[observecache.MachinesResource],
 			"a cache that old still has the first",
 		)
 		assert.Contains(t, calls, signalWithStartLine(second))
@@ -147,18 +147,18 @@ func TestObjectRecreatedDuringABrokenWatchSignalsBothWorkflows(t *testing.T) {
 // For a deletion that the watch missed, the informer reports the object's last known state. A cache that has only
 // reached the version of this state still contains the object.
 func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		version := w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineRunning)))
 		w.runDueWork()
-		informer := w.cluster.Informer(observecache.Machines)
+		informer := w.cluster.Informer(observecache.MachinesResource)
 		require.Equal(t, version, informer.GetStore().LastStoreSyncResourceVersion())
 		old := changedCopy(machineWithName("old"), func(m *v1alpha1.Machine) { m.ResourceVersion = "1" })
-		w.bridge.eventHandler(observecache.Machines, informer, nil).
+		w.bridge.eventHandler(observecache.MachinesResource, informer, nil).
 			OnDelete(cache.DeletedFinalStateUnknown{Key: "ns/old", Obj: old})
 		w.advanceClock(deletionGracePeriod + time.Second)
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(old) {
-				assert.Equal(t, version, c.signalContent.Versions[observecache.Machines])
+				assert.Equal(t, version, c.signalContent.Versions[observecache.MachinesResource])
 				return
 			}
 		}
@@ -167,7 +167,7 @@ func TestTombstoneSignalHasTheVersionOfTheCache(t *testing.T) {
 }
 
 func TestWorkflowsOfADeletedSetAndDeploymentAreSignaled(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.deleteObject(testMachineSet())
 		w.deleteObject(testDeployment())
 		w.advanceClock(deletionGracePeriod)
@@ -191,16 +191,16 @@ func TestOpenRolloutOfADeletedDeploymentIsSignaled(t *testing.T) {
 		"the rollout is not open":               {testRolloutID, []string{rolloutSignal, "signal " + workflowIDOf(testDeployment())}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+			runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 				w.closeWorkflow(row.closed)
 				w.takeDeploymentCalls()
-				w.deleteObject(rollingDeployment(withOpenRollout))
+				w.deleteObject(deploymentDuringRollout(withOpenRollout))
 				w.advanceClock(deletionGracePeriod)
 				calls := w.takeDeploymentCalls()
 				require.Equal(t, row.wanted, callDescriptions(calls))
 				for _, c := range calls {
 					assert.Equal(t, []any{"uid-d", true}, []any{c.signalContent.UID, c.signalContent.Deleting})
-					assert.NotEmpty(t, c.signalContent.Versions[observecache.Deployments], "a cache that old still has it")
+					assert.NotEmpty(t, c.signalContent.Versions[observecache.DeploymentsResource], "a cache that old still has it")
 				}
 				w.advanceClock(20 * time.Second)
 				assert.Empty(t, w.takeDeploymentCalls(), "that one is not open is no failure")
@@ -210,14 +210,14 @@ func TestOpenRolloutOfADeletedDeploymentIsSignaled(t *testing.T) {
 }
 
 func TestDeletedDeploymentIsSignaledAgainAfterAFailure(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
-		w.deleteObject(rollingDeployment(withOpenRollout))
+		w.deleteObject(deploymentDuringRollout(withOpenRollout))
 		w.runDueWork()
-		w.setAnswer(serviceerror.NewInternal("odd"), 0)
+		w.setCallResult(serviceerror.NewInternal("odd"), 0)
 		w.advanceClock(deletionGracePeriod)
 		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.advanceClock(10 * time.Second)
 		assert.Equal(
 			t,
@@ -245,13 +245,13 @@ func TestBridgeForgetsDeletedObjects(t *testing.T) {
 			w.putObject(testDeployment())
 			w.advanceClock(5 * time.Second)
 			if round == 1 {
-				w.setAnswer(serviceerror.NewUnavailable("away"), 0) // back-offs are stored as well
+				w.setCallResult(serviceerror.NewUnavailable("away"), 0) // back-offs are stored as well
 			}
 			for _, o := range append(made, testMachineSet(), testDeployment()) {
 				w.deleteObject(o)
 			}
 			w.advanceClock(10 * time.Second)
-			w.setAnswer(nil, 0)
+			w.setCallResult(nil, 0)
 			w.advanceClock(2 * time.Minute)
 			assert.Zero(t, w.countStoredEntries(), "round %d", round)
 			assert.Zero(t, w.countFingerprints(), "round %d", round)

@@ -7,7 +7,7 @@ type Metrics struct {
 	events                 *prometheus.CounterVec
 	signals                *prometheus.CounterVec
 	evaluationsWithoutWork *prometheus.CounterVec
-	failures               *prometheus.CounterVec
+	signalFailures         *prometheus.CounterVec
 }
 
 // NewMetrics registers the bridge's metrics.
@@ -25,7 +25,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			"Evaluations that sent no signal: the object was calm.",
 			"kind",
 		),
-		failures: counter(
+		signalFailures: counter(
 			"millwright_bridge_signal_failures_total",
 			"Signals that Temporal did not take; each is tried again.",
 			"kind",

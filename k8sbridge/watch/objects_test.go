@@ -48,7 +48,7 @@ func machineTemplate() v1alpha1.MachineTemplateSpec {
 // testDeployment returns the deployment of the test stack, which has no pending work: it has one set, with one machine,
 // with a healthy node.
 func testDeployment() *v1alpha1.MachineDeployment {
-	return withDeploymentStatus(deploymentWithoutStatus(), objectList(testMachineSet(), testMachine())...)
+	return withDeploymentStatus(deploymentWithoutStatus(), initialObjects(testMachineSet(), testMachine())...)
 }
 
 // deploymentWithoutStatus returns the deployment with an empty status.
@@ -168,7 +168,7 @@ func testSecret() *metav1.PartialObjectMetadata {
 	}
 }
 
-func stackWithoutPendingWork() []runtime.Object {
+func objectsWithoutPendingWork() []runtime.Object {
 	return []runtime.Object{testDeployment(), testMachineSet(), testMachine(), testNode(), testClass(), testSecret()}
 }
 

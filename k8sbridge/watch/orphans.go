@@ -43,12 +43,12 @@ type sweepScheduler struct {
 
 // sweepTask is a task for the schedule of a class.
 type sweepTask struct {
-	class    cache.ObjectRef
-	startNow bool // true: start a sweep now; false: check the schedule
+	class       cache.ObjectRef
+	startsSweep bool // true: start a sweep now; false: check the schedule
 }
 
-// compareListTask is the task that compares all schedules with the classes.
-var compareListTask = sweepTask{}
+// compareSchedulesTask is the task that compares all schedules with the classes.
+var compareSchedulesTask = sweepTask{}
 
 // EnableOrphanSweeps makes the bridge maintain one sweep schedule per class, with the interval every. If every is zero,
 // the bridge deletes all schedules. Call EnableOrphanSweeps before Run. Without this call the bridge changes no
@@ -63,7 +63,7 @@ func (s *sweepScheduler) run(ctx context.Context, group *sync.WaitGroup) {
 		s.queue.ShutDown()
 		return
 	}
-	s.queue.Add(compareListTask)
+	s.queue.Add(compareSchedulesTask)
 	group.Go(func() {
 		for {
 			t, shutdown := s.queue.Get()
@@ -86,7 +86,7 @@ func (s *sweepScheduler) run(ctx context.Context, group *sync.WaitGroup) {
 			case <-checks.C:
 				s.enqueueAllChecks()
 			case <-lists.C:
-				s.queue.Add(compareListTask)
+				s.queue.Add(compareSchedulesTask)
 			}
 		}
 	})
@@ -97,7 +97,7 @@ func (s *sweepScheduler) enqueueAllChecks() {
 	if s.scheduleClient == nil {
 		return
 	}
-	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
+	for _, item := range s.cluster.Informer(cache.ClassesResource).GetStore().List() {
 		s.enqueueCheck(objectRef(item.(*v1alpha1.MachineClass)))
 	}
 }
@@ -127,7 +127,7 @@ func (s *sweepScheduler) triggerSweep(namespace, name string) {
 		return
 	}
 	s.lastTriggerTimes[ref] = time.Now()
-	s.queue.Add(sweepTask{class: ref, startNow: true})
+	s.queue.Add(sweepTask{class: ref, startsSweep: true})
 }
 
 // runTask runs one task. A failed early sweep is not retried, because the next scheduled sweep replaces it. All other
@@ -135,9 +135,9 @@ func (s *sweepScheduler) triggerSweep(namespace, name string) {
 func (s *sweepScheduler) runTask(ctx context.Context, t sweepTask) {
 	var err error
 	switch {
-	case t == compareListTask:
+	case t == compareSchedulesTask:
 		err = s.compareSchedulesWithClasses(ctx)
-	case t.startNow:
+	case t.startsSweep:
 		err = s.startSweep(ctx, t.class)
 	default:
 		err = s.reconcileSchedule(ctx, t.class)
@@ -145,7 +145,7 @@ func (s *sweepScheduler) runTask(ctx context.Context, t sweepTask) {
 	if err == nil || ctx.Err() != nil {
 		return
 	}
-	s.metrics.failures.WithLabelValues(string(run.KindOrphanCollection)).Inc()
+	s.metrics.signalFailures.WithLabelValues(string(run.KindOrphanCollection)).Inc()
 	s.log.Warn(
 		"a request about a schedule of sweeps failed",
 		"namespace",
@@ -153,11 +153,11 @@ func (s *sweepScheduler) runTask(ctx context.Context, t sweepTask) {
 		"class",
 		t.class.Name,
 		"early",
-		t.startNow,
+		t.startsSweep,
 		"error",
 		err,
 	)
-	if !t.startNow {
+	if !t.startsSweep {
 		s.queue.AddAfter(t, scheduleRetryInterval)
 	}
 }
@@ -199,7 +199,7 @@ func (s *sweepScheduler) deleteSchedule(ctx context.Context, id string) error {
 // schedule, Temporal has lost its data, or the list does not contain the new schedule yet.
 func (s *sweepScheduler) compareSchedulesWithClasses(ctx context.Context) error {
 	missing := map[string]cache.ObjectRef{}
-	for _, item := range s.cluster.Informer(cache.Classes).GetStore().List() {
+	for _, item := range s.cluster.Informer(cache.ClassesResource).GetStore().List() {
 		if ref := objectRef(item.(*v1alpha1.MachineClass)); s.cluster.ActsOnMachines(ref.Namespace) {
 			missing[s.shard.Installation.ID(run.KindOrphanCollection, ref)] = ref
 		}
@@ -215,7 +215,8 @@ func (s *sweepScheduler) compareSchedulesWithClasses(ctx context.Context) error 
 			return err
 		}
 		delete(missing, entry.ID)
-		if _, found := known[entry.ID]; !found && strings.HasPrefix(entry.ID, s.shard.Installation.OrphanIDPrefix()) {
+		if _, found := known[entry.ID]; !found &&
+			strings.HasPrefix(entry.ID, s.shard.Installation.OrphanCollectionIDPrefix()) {
 			if err := s.deleteSchedule(ctx, entry.ID); err != nil {
 				return err
 			}

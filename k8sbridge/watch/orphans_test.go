@@ -26,18 +26,18 @@ import (
 
 // fakeScheduleClient is a fake of Temporal's schedules.
 type fakeScheduleClient struct {
-	mu            sync.Mutex
-	schedules     map[string]client.Schedule
-	requests      []string // requests that change a schedule: verb and ID
-	describeCalls int
-	replyError    error // error that every request returns
+	mu                sync.Mutex
+	schedules         map[string]client.Schedule
+	requests          []string // requests that change a schedule: verb and ID
+	describeCallCount int
+	replyError        error // error that every request returns
 }
 
 // fakeScheduleHandle is a handle of one schedule. fakeScheduleHandle implements only the methods that the bridge uses.
 type fakeScheduleHandle struct {
 	client.ScheduleHandle
-	schedules *fakeScheduleClient
-	id        string
+	scheduleClient *fakeScheduleClient
+	id             string
 }
 
 func newFakeScheduleClient() *fakeScheduleClient {
@@ -53,8 +53,8 @@ func (f *fakeScheduleClient) recordRequest(verb, id string, needed bool) error {
 	return f.replyError
 }
 
-// encodedSchedule returns a schedule with an encoded input, as from a server.
-func encodedSchedule(t client.ScheduleOptions) client.Schedule {
+// scheduleWithEncodedInput returns a schedule with an encoded input, as from a server.
+func scheduleWithEncodedInput(t client.ScheduleOptions) client.Schedule {
 	action := *t.Action.(*client.ScheduleWorkflowAction)
 	payload, err := converter.GetDefaultDataConverter().ToPayload(action.Args[0])
 	if err != nil {
@@ -71,12 +71,12 @@ func (f *fakeScheduleClient) Create(_ context.Context, options client.ScheduleOp
 	if err := f.recordRequest("create", options.ID, false); err != nil {
 		return nil, err
 	}
-	f.schedules[options.ID] = encodedSchedule(options)
+	f.schedules[options.ID] = scheduleWithEncodedInput(options)
 	return nil, nil
 }
 
 func (f *fakeScheduleClient) GetHandle(_ context.Context, id string) client.ScheduleHandle {
-	return &fakeScheduleHandle{schedules: f, id: id}
+	return &fakeScheduleHandle{scheduleClient: f, id: id}
 }
 
 func (f *fakeScheduleClient) List(context.Context, client.ScheduleListOptions) (client.ScheduleListIterator, error) {
@@ -102,53 +102,53 @@ func (l *fakeScheduleIterator) Next() (*client.ScheduleListEntry, error) {
 }
 
 func (e *fakeScheduleHandle) Delete(context.Context) error {
-	e.schedules.mu.Lock()
-	defer e.schedules.mu.Unlock()
-	if _, found := e.schedules.schedules[e.id]; !found && e.schedules.replyError == nil {
+	e.scheduleClient.mu.Lock()
+	defer e.scheduleClient.mu.Unlock()
+	if _, found := e.scheduleClient.schedules[e.id]; !found && e.scheduleClient.replyError == nil {
 		// the deletion of a missing schedule changes nothing, so the request is not recorded
 		return serviceerror.NewNotFound("no such schedule")
 	}
-	err := e.schedules.recordRequest("delete", e.id, true)
-	delete(e.schedules.schedules, e.id)
+	err := e.scheduleClient.recordRequest("delete", e.id, true)
+	delete(e.scheduleClient.schedules, e.id)
 	return err
 }
 
 func (e *fakeScheduleHandle) Describe(context.Context) (*client.ScheduleDescription, error) {
-	e.schedules.mu.Lock()
-	defer e.schedules.mu.Unlock()
-	e.schedules.describeCalls++
-	schedule, found := e.schedules.schedules[e.id]
-	if e.schedules.replyError == nil && !found {
+	e.scheduleClient.mu.Lock()
+	defer e.scheduleClient.mu.Unlock()
+	e.scheduleClient.describeCallCount++
+	schedule, found := e.scheduleClient.schedules[e.id]
+	if e.scheduleClient.replyError == nil && !found {
 		return nil, serviceerror.NewNotFound("no such schedule")
 	}
-	return &client.ScheduleDescription{Schedule: schedule}, e.schedules.replyError
+	return &client.ScheduleDescription{Schedule: schedule}, e.scheduleClient.replyError
 }
 
 func (e *fakeScheduleHandle) Update(_ context.Context, options client.ScheduleUpdateOptions) error {
-	e.schedules.mu.Lock()
-	defer e.schedules.mu.Unlock()
-	if err := e.schedules.recordRequest("update", e.id, true); err != nil {
+	e.scheduleClient.mu.Lock()
+	defer e.scheduleClient.mu.Unlock()
+	if err := e.scheduleClient.recordRequest("update", e.id, true); err != nil {
 		return err
 	}
 	update, err := options.DoUpdate(
-		client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.schedules.schedules[e.id]}},
+		client.ScheduleUpdateInput{Description: client.ScheduleDescription{Schedule: e.scheduleClient.schedules[e.id]}},
 	)
 	if err != nil {
 		return err
 	}
-	now := encodedSchedule(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
+	now := scheduleWithEncodedInput(client.ScheduleOptions{Spec: *update.Schedule.Spec, Action: update.Schedule.Action})
 	now.State = update.Schedule.State
-	e.schedules.schedules[e.id] = now
+	e.scheduleClient.schedules[e.id] = now
 	return nil
 }
 
 func (e *fakeScheduleHandle) Trigger(_ context.Context, options client.ScheduleTriggerOptions) error {
-	e.schedules.mu.Lock()
-	defer e.schedules.mu.Unlock()
+	e.scheduleClient.mu.Lock()
+	defer e.scheduleClient.mu.Unlock()
 	if options.Overlap != enumspb.SCHEDULE_OVERLAP_POLICY_SKIP {
 		return errors.New("two sweeps at once")
 	}
-	return e.schedules.recordRequest("trigger", e.id, true)
+	return e.scheduleClient.recordRequest("trigger", e.id, true)
 }
 
 // takeRequests returns the requests since the last call.
@@ -204,13 +204,13 @@ func (w *bridgeTestEnv) startLeaderWithSweeps(f *fakeScheduleClient, every time.
 	w.takeCalls()
 }
 
-const smallScheduleID = "garden/orphans/ns/small/uid-small"
+const smallClassScheduleID = "garden/orphans/ns/small/uid-small"
 
 func TestANewClassGetsASchedule(t *testing.T) {
 	f := newFakeScheduleClient()
-	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
-		schedule, input := f.storedSchedule(t, smallScheduleID)
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
+		assert.Equal(t, []string{"create " + smallClassScheduleID}, f.takeRequests())
+		schedule, input := f.storedSchedule(t, smallClassScheduleID)
 		assert.Equal(
 			t,
 			orphan.Input{Class: cache.ObjectRef{Namespace: "ns", Name: "small", UID: "uid-small"}, Provider: "virtual"},
@@ -219,10 +219,10 @@ func TestANewClassGetsASchedule(t *testing.T) {
 		action := schedule.Action.(*client.ScheduleWorkflowAction)
 		assert.Equal(
 			t,
-			[]any{"OrphanCollection", "garden/machines", smallScheduleID},
+			[]any{"OrphanCollection", "garden/machines", smallClassScheduleID},
 			[]any{action.Workflow, action.TaskQueue, action.ID},
 		)
-		assert.Equal(t, run.StartAttributes("ns", run.ParentNames{Provider: "virtual"}), action.TypedSearchAttributes)
+		assert.Equal(t, run.StartSearchAttributes("ns", run.ParentNames{Provider: "virtual"}), action.TypedSearchAttributes)
 		assert.Equal(t, []client.ScheduleIntervalSpec{{Every: 15 * time.Minute}}, schedule.Spec.Intervals)
 		assert.Equal(t, time.Minute, schedule.Spec.Jitter)
 
@@ -230,31 +230,31 @@ func TestANewClassGetsASchedule(t *testing.T) {
 		w.advanceClock(time.Hour)
 		w.startLeaderWithSweeps(f, DefaultOrphanSweepPeriod)
 		assert.Empty(t, f.takeRequests(), "it is there")
-		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCalls) })
+		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCallCount) })
 	})
 }
 
-func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
+func TestAScheduleIsUpdatedWhenTheFlagOrTheClassChanges(t *testing.T) {
 	f := newFakeScheduleClient()
-	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
 		f.changeSchedules(func(there map[string]client.Schedule) {
-			there[smallScheduleID].State.Paused, there[smallScheduleID].State.Note = true, "ann: on holiday"
+			there[smallClassScheduleID].State.Paused, there[smallClassScheduleID].State.Note = true, "ann: on holiday"
 		})
 		w.startLeaderWithSweeps(f, time.Hour)
-		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
-		schedule, _ := f.storedSchedule(t, smallScheduleID)
+		assert.Equal(t, []string{"update " + smallClassScheduleID}, f.takeRequests())
+		schedule, _ := f.storedSchedule(t, smallClassScheduleID)
 		assert.Equal(t, time.Hour, schedule.Spec.Intervals[0].Every)
 		assert.True(t, schedule.State.Paused, "what a person wants of it stays")
 
 		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation, c.Provider = 2, "metal" }))
 		w.advanceClock(time.Second)
-		assert.Equal(t, []string{"update " + smallScheduleID}, f.takeRequests())
-		_, input := f.storedSchedule(t, smallScheduleID)
+		assert.Equal(t, []string{"update " + smallClassScheduleID}, f.takeRequests())
+		_, input := f.storedSchedule(t, smallClassScheduleID)
 		assert.Equal(t, "metal", input.Provider)
 
 		w.startLeaderWithSweeps(f, 0)
-		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests(), "0 means none")
+		assert.Equal(t, []string{"delete " + smallClassScheduleID}, f.takeRequests(), "0 means none")
 		w.advanceClock(time.Hour)
 		assert.Empty(t, f.takeRequests())
 	})
@@ -262,15 +262,15 @@ func TestAScheduleFollowsTheFlagAndTheClass(t *testing.T) {
 
 func TestAScheduleIsDeletedWithItsClass(t *testing.T) {
 	f := newFakeScheduleClient()
-	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		f.takeRequests()
-		w.putObject(deletingClass())
+		w.putObject(classBeingDeleted())
 		w.advanceClock(time.Second)
 		assert.Empty(t, f.takeRequests(), "it still has a machine")
 		w.deleteObject(testMachine())
 		w.deleteObject(testClass())
 		w.advanceClock(time.Second)
-		assert.Equal(t, []string{"delete " + smallScheduleID}, f.takeRequests())
+		assert.Equal(t, []string{"delete " + smallClassScheduleID}, f.takeRequests())
 
 		again := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.UID = "uid-again" })
 		w.putObject(again)
@@ -287,42 +287,42 @@ func TestANewLeaderDeletesSchedulesWithoutAClass(t *testing.T) {
 	f.schedules["garden/orphans/ns/small/uid-former"] = client.Schedule{}
 	f.schedules["somebody-elses"] = client.Schedule{}
 	f.schedules["shoot/orphans/ns/small/uid-theirs"] = client.Schedule{}
-	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(*bridgeTestEnv) {
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(*bridgeTestEnv) {
 		asked := f.takeRequests()
 		slices.Sort(asked)
-		assert.Equal(t, []string{"create " + smallScheduleID, "delete garden/orphans/ns/small/uid-former"}, asked)
+		assert.Equal(t, []string{"create " + smallClassScheduleID, "delete garden/orphans/ns/small/uid-former"}, asked)
 	})
 }
 
 func TestFailedScheduleRequestsAreRetried(t *testing.T) {
 	f := newFakeScheduleClient()
 	f.setReplyError(serviceerror.NewUnavailable("away"))
-	runSweepScheduleTest(t, f, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(testMachine(), setDeleting[*v1alpha1.Machine]))
 		w.advanceClock(time.Second)
 		assert.NotEmpty(t, w.takeRequests(), "signals do not wait for it")
 		f.setReplyError(nil)
 		assert.Empty(t, f.takeRequests())
 		w.advanceClock(scheduleRetryInterval)
-		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
+		assert.Equal(t, []string{"create " + smallClassScheduleID}, f.takeRequests())
 		f.changeSchedules(
-			func(there map[string]client.Schedule) { delete(there, smallScheduleID) },
+			func(there map[string]client.Schedule) { delete(there, smallClassScheduleID) },
 		) // Temporal has lost its data
 		w.advanceClock(scheduleListInterval + time.Second)
-		assert.Equal(t, []string{"create " + smallScheduleID}, f.takeRequests())
+		assert.Equal(t, []string{"create " + smallClassScheduleID}, f.takeRequests())
 	})
 }
 
 func TestABridgeWithoutOrphanSweepsChangesNoSchedule(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
-		w.putObject(changedCopy(testMachine(), withOutOfRange))
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
+		w.putObject(changedCopy(testMachine(), withOutOfRangeError))
 		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation++ }))
 		w.advanceClock(time.Hour)
 		assert.NotEmpty(t, w.takeRequests())
 	})
 }
 
-func withOutOfRange(m *v1alpha1.Machine) {
+func withOutOfRangeError(m *v1alpha1.Machine) {
 	m.Status.LastOperation = v1alpha1.LastOperation{
 		Type:      v1alpha1.MachineOperationCreate,
 		State:     v1alpha1.MachineStateFailed,
@@ -332,27 +332,27 @@ func withOutOfRange(m *v1alpha1.Machine) {
 
 func TestOutOfRangeStartsOneSweep(t *testing.T) {
 	f := newFakeScheduleClient()
-	known := changedCopy(machineWithName("known"), withOutOfRange)
+	known := changedCopy(machineWithName("known"), withOutOfRangeError)
 	runSweepScheduleTest(
 		t,
 		f,
-		append(stackWithoutPendingWork(), machineWithName("second"), known),
+		append(objectsWithoutPendingWork(), machineWithName("second"), known),
 		func(w *bridgeTestEnv) {
 			assert.Equal(
 				t,
-				[]string{"create " + smallScheduleID},
+				[]string{"create " + smallClassScheduleID},
 				f.takeRequests(),
 				"OutOfRange that a new leader finds triggers nothing",
 			)
-			w.putObject(changedCopy(testMachine(), withOutOfRange))
-			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.putObject(changedCopy(testMachine(), withOutOfRangeError))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRangeError))
 			w.advanceClock(time.Second)
-			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "one for both")
+			assert.Equal(t, []string{"trigger " + smallClassScheduleID}, f.takeRequests(), "one for both")
 			w.advanceClock(minTriggerInterval)
 			w.putObject(
 				changedCopy(
 					testMachine(),
-					withOutOfRange,
+					withOutOfRangeError,
 					func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "again" },
 				),
 			)
@@ -360,30 +360,30 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 			assert.Empty(t, f.takeRequests(), "it has said so before")
 			w.putObject(testMachine())
 			w.advanceClock(time.Second)
-			w.putObject(changedCopy(testMachine(), withOutOfRange))
+			w.putObject(changedCopy(testMachine(), withOutOfRangeError))
 			w.advanceClock(time.Second)
-			assert.Equal(t, []string{"trigger " + smallScheduleID}, f.takeRequests(), "it was well in between")
-			w.putObject(changedCopy(machineWithName("new"), withOutOfRange))
+			assert.Equal(t, []string{"trigger " + smallClassScheduleID}, f.takeRequests(), "it was well in between")
+			w.putObject(changedCopy(machineWithName("new"), withOutOfRangeError))
 			w.putObject(changedCopy(machineWithName("strange"), func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" }))
 			w.putObject(
 				changedCopy(
 					machineWithName("strange"),
-					withOutOfRange,
+					withOutOfRangeError,
 					func(m *v1alpha1.Machine) { m.Spec.Class.Name = "missing" },
 				),
 			)
 			w.advanceClock(2 * minTriggerInterval)
 			assert.Empty(t, f.takeRequests())
 
-			f.changeSchedules(func(there map[string]client.Schedule) { there[smallScheduleID].State.Paused = true })
+			f.changeSchedules(func(there map[string]client.Schedule) { there[smallClassScheduleID].State.Paused = true })
 			w.putObject(machineWithName("second"))
-			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRangeError))
 			w.advanceClock(2 * minTriggerInterval)
 			assert.Empty(t, f.takeRequests(), "people have paused it")
 
 			f.setReplyError(serviceerror.NewUnavailable("away"))
 			w.putObject(machineWithName("second"))
-			w.putObject(changedCopy(machineWithName("second"), withOutOfRange))
+			w.putObject(changedCopy(machineWithName("second"), withOutOfRangeError))
 			w.advanceClock(time.Second)
 			f.setReplyError(nil)
 			f.takeRequests()
@@ -392,7 +392,7 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 			w.startLeaderWithSweeps(f, 0)
 			f.takeRequests()
 			w.putObject(testMachine())
-			w.putObject(changedCopy(testMachine(), withOutOfRange))
+			w.putObject(changedCopy(testMachine(), withOutOfRangeError))
 			w.advanceClock(time.Second)
 			assert.Empty(t, f.takeRequests(), "there is no schedule")
 		},
@@ -400,6 +400,6 @@ func TestOutOfRangeStartsOneSweep(t *testing.T) {
 }
 
 func TestScheduleIDEqualsItsWorkflowID(t *testing.T) {
-	assert.True(t, strings.HasPrefix(smallScheduleID, testInstallation.OrphanIDPrefix()))
-	assert.Equal(t, smallScheduleID, testInstallation.ID(run.KindOrphanCollection, objectRef(testClass())))
+	assert.True(t, strings.HasPrefix(smallClassScheduleID, testInstallation.OrphanCollectionIDPrefix()))
+	assert.Equal(t, smallClassScheduleID, testInstallation.ID(run.KindOrphanCollection, objectRef(testClass())))
 }

@@ -8,7 +8,7 @@ const (
 	debounceDelay       = 500 * time.Millisecond // time between the first event of a child or node and the evaluation
 	minSignalInterval   = 250 * time.Millisecond // minimum time between two signals to one object
 	deletionGracePeriod = 3 * time.Second        // within this time, a workflow that removed its own object ends by itself
-	signalsPerSecond    = 300                    // total signals per second. Source: more than a small Temporal accepts
+	maxSignalsPerSecond = 300                    // total signals per second. Source: more than a small Temporal accepts
 	senderCount         = 32                     // maximum number of concurrent signals; each goes to a different object
 	// first back-off after a failed signal; each further back-off is twice as long
 	firstRetryDelay = 500 * time.Millisecond

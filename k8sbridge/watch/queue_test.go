@@ -61,7 +61,7 @@ func machinesInDrainQueue(drained, queued int) []runtime.Object {
 	return objects
 }
 
-func TestAllFreeDrainTurnsAreTaken(t *testing.T) {
+func TestAllFreeDrainSlotsAreUsed(t *testing.T) {
 	runBridgeTest(t, machinesInDrainQueue(30, 70), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for i := range 30 {

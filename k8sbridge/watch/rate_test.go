@@ -19,8 +19,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// putReplicas writes a deployment with n replicas. Each change of the replicas needs a signal.
-func (w *bridgeTestEnv) putReplicas(n int) string {
+// putDeploymentWithReplicas writes a deployment with n replicas. Each change of the replicas needs a signal.
+func (w *bridgeTestEnv) putDeploymentWithReplicas(n int) string {
 	return w.putObject(changedCopy(testDeployment(), func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = int32(n) }))
 }
 
@@ -38,10 +38,10 @@ func TestBurstOfChangesSendsTwoSignals(t *testing.T) {
 		t.Run(delay.String(), func(t *testing.T) {
 			runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 				w.takeCalls()
-				w.setAnswer(nil, delay)
+				w.setCallResult(nil, delay)
 				start, last := time.Now(), ""
 				for i := range 100 {
-					last = w.putReplicas(2 + i)
+					last = w.putDeploymentWithReplicas(2 + i)
 					w.advanceClock(time.Millisecond)
 				}
 				w.advanceClock(5 * time.Second)
@@ -49,7 +49,12 @@ func TestBurstOfChangesSendsTwoSignals(t *testing.T) {
 				require.Len(t, calls, 2)
 				assert.Equal(t, start, calls[0].callTime, "the first at once")
 				assert.Equal(t, []time.Duration{0, 250 * time.Millisecond}, callTimes(calls))
-				assert.Equal(t, last, calls[1].signalContent.Versions[cache.Deployments], "the second carries the last version")
+				assert.Equal(
+					t,
+					last,
+					calls[1].signalContent.Versions[cache.DeploymentsResource],
+					"the second carries the last version",
+				)
 			})
 		})
 	}
@@ -63,8 +68,8 @@ func TestObjectThatKeepsChangingGetsAtMostFourSignalsASecond(t *testing.T) {
 		change func(w *bridgeTestEnv, i int)
 		pause  time.Duration
 	}{
-		{testDeployment(), func(w *bridgeTestEnv, i int) { w.putReplicas(2 + i) }, 250 * time.Millisecond},
-		{testMachineSet(), func(w *bridgeTestEnv, i int) { w.putObject(sizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
+		{testDeployment(), func(w *bridgeTestEnv, i int) { w.putDeploymentWithReplicas(2 + i) }, 250 * time.Millisecond},
+		{testMachineSet(), func(w *bridgeTestEnv, i int) { w.putObject(newSizedSet(int32(2+i), nil)) }, 250 * time.Millisecond},
 		{machine, func(w *bridgeTestEnv, i int) {
 			w.putObject(changedCopy(machine, func(m *v1alpha1.Machine) { m.Labels["color"] = strconv.Itoa(i) }))
 		}, 250 * time.Millisecond},
@@ -98,7 +103,7 @@ func TestMachineEventsAreDebounced(t *testing.T) {
 	second := machineWithName("second")
 	runBridgeTest(
 		t,
-		append(stackWithoutPendingWork(), second, sizedSet(2, nil, testMachine(), second)),
+		append(objectsWithoutPendingWork(), second, newSizedSet(2, nil, testMachine(), second)),
 		func(w *bridgeTestEnv) {
 			w.takeCalls()
 			ofSet := func() []temporalCall {
@@ -121,43 +126,48 @@ func TestMachineEventsAreDebounced(t *testing.T) {
 			calls := ofSet()
 			require.Len(t, calls, 1)
 			assert.Equal(t, start.Add(debounceDelay), calls[0].callTime)
-			assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
+			assert.Equal(t, last, calls[0].signalContent.Versions[cache.MachinesResource])
 
 			last = w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown)))
 			w.deleteObject(second)
 			w.runDueWork()
 			calls = ofSet()
 			require.Len(t, calls, 1, "the debounced event comes with it")
-			assert.Equal(t, last, calls[0].signalContent.Versions[cache.Machines])
+			assert.Equal(t, last, calls[0].signalContent.Versions[cache.MachinesResource])
 			w.advanceClock(5 * time.Second)
 			assert.Empty(t, ofSet())
 		},
 	)
 }
 
-func TestVersionsNeverGoBack(t *testing.T) {
+func TestSignalVersionsNeverDecrease(t *testing.T) {
 	w := signalRequest{}
 	for _, versions := range []cache.MinVersions{
-		{cache.Machines: "9"}, {cache.Machines: "10", cache.Nodes: "5"}, {cache.Machines: "2"}, nil, {cache.Nodes: "4"},
+		{cache.MachinesResource: "9"}, {cache.MachinesResource: "10", cache.NodesResource: "5"}, {cache.MachinesResource: "2"}, nil, {cache.NodesResource: "4"},
 	} {
 		w.mergeSignalRequest(signalRequest{versions: versions})
 	}
-	assert.Equal(t, cache.MinVersions{cache.Machines: "10", cache.Nodes: "5"}, w.versions)
+	assert.Equal(t, cache.MinVersions{cache.MachinesResource: "10", cache.NodesResource: "5"}, w.versions)
 }
 
 func TestOnlyOneSignalPerObjectIsInFlight(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(nil, 3*time.Second)
+		w.setCallResult(nil, 3*time.Second)
 		last := ""
 		for i := range 20 {
-			last = w.putReplicas(2 + i)
+			last = w.putDeploymentWithReplicas(2 + i)
 			w.advanceClock(300 * time.Millisecond)
 		}
 		w.advanceClock(10 * time.Second)
 		assert.Equal(t, 1, w.maxConcurrentCalls)
 		calls := w.takeCalls()
-		assert.Equal(t, last, calls[len(calls)-1].signalContent.Versions[cache.Deployments], "nothing is lost meanwhile")
+		assert.Equal(
+			t,
+			last,
+			calls[len(calls)-1].signalContent.Versions[cache.DeploymentsResource],
+			"nothing is lost meanwhile",
+		)
 	})
 }
 
@@ -181,9 +191,9 @@ func TestTotalSignalRateIsLimited(t *testing.T) {
 		for _, c := range calls {
 			perSecond[int(c.callTime.Sub(start)/time.Second)]++
 		}
-		assert.LessOrEqual(t, perSecond[0], 2*signalsPerSecond, "the limiter starts full")
+		assert.LessOrEqual(t, perSecond[0], 2*maxSignalsPerSecond, "the limiter starts full")
 		for second := 1; second < 10; second++ {
-			assert.LessOrEqual(t, perSecond[second], signalsPerSecond+1)
+			assert.LessOrEqual(t, perSecond[second], maxSignalsPerSecond+1)
 		}
 	})
 }
@@ -217,10 +227,10 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 	busy := serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_BUSY_WORKFLOW, "closing")
 	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet(), testClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(busy, 0)
-		w.putReplicas(2)
+		w.setCallResult(busy, 0)
+		w.putDeploymentWithReplicas(2)
 		w.advanceClock(200 * time.Millisecond)
-		last := w.putReplicas(3)
+		last := w.putDeploymentWithReplicas(3)
 		w.advanceClock(16*time.Second - 200*time.Millisecond)
 		calls := w.takeCalls()
 		assert.Equal(
@@ -236,12 +246,12 @@ func TestAFailedSignalIsTriedAgain(t *testing.T) {
 			callTimes(calls),
 			"less and less often, also while the object changes",
 		)
-		assert.Equal(t, last, calls[1].signalContent.Versions[cache.Deployments], "with what happened meanwhile")
-		w.setAnswer(nil, 0)
+		assert.Equal(t, last, calls[1].signalContent.Versions[cache.DeploymentsResource], "with what happened meanwhile")
+		w.setCallResult(nil, 0)
 		w.advanceClock(20 * time.Second)
 		require.Len(t, w.takeCalls(), 1)
-		w.setAnswer(busy, 0)
-		w.putReplicas(4)
+		w.setCallResult(busy, 0)
+		w.putDeploymentWithReplicas(4)
 		w.advanceClock(time.Second)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond}, callTimes(w.takeCalls()), "a success ends the back-off")
 	})
@@ -254,14 +264,14 @@ func TestAFailedSignalAboutANodeIsTriedAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runBridgeTest(t, []runtime.Object{start, changedCopy(testNode(), setNodeUnready)}, func(w *bridgeTestEnv) {
 				w.takeCalls()
-				w.setAnswer(serviceerror.NewInternal("odd"), 0)
+				w.setCallResult(serviceerror.NewInternal("odd"), 0)
 				w.putObject(changedCopy(testNode(), setNodeUnready, updateHeartbeat))
 				n := changedCopy(testNode(), setNodeUnready)
 				n.Status.Conditions[0].Reason = "Other"
 				w.putObject(n)
 				w.runDebouncedWork()
 				require.Len(t, w.takeCalls(), 1)
-				w.setAnswer(nil, 0)
+				w.setCallResult(nil, 0)
 				w.advanceClock(2 * time.Second)
 				assert.Equal(t, []string{signalWithStartLine(start)}, w.takeRequests())
 			})
@@ -273,10 +283,10 @@ func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 	// the selector of no set matches the machine
 	alone := func(m *v1alpha1.Machine) { m.OwnerReferences, m.Labels["pool"] = nil, "b" }
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated, alone)
-	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
-		w.putReplicas(2)
+		w.setCallResult(serviceerror.NewUnavailable("away"), 0)
+		w.putDeploymentWithReplicas(2)
 		w.advanceClock(20 * time.Second) // the back-off is long by now
 		w.takeCalls()
 		for i := range 5 { // an evaluation of an object without pending work sends no request
@@ -284,7 +294,7 @@ func TestSignalsResumeWhenTemporalAnswersAgain(t *testing.T) {
 			w.runDueWork()
 		}
 		assert.Empty(t, w.takeRequests())
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.putObject(changedCopy(machineWithName("new"), setNotCreated, alone))
 		w.runDueWork()
 		asked := w.takeRequests()

@@ -18,13 +18,13 @@ import (
 	"millwright/workflows/run"
 )
 
-// watchedInformers returns the caches of the objects that have a workflow, by workflow kind. The kinds of Cluster API
+// informersByKind returns the caches of the objects that have a workflow, by workflow kind. The kinds of Cluster API
 // are missing if Millwright does not watch Cluster API.
-func (b *Bridge) watchedInformers() map[run.Kind]cache.SharedIndexInformer {
+func (b *Bridge) informersByKind() map[run.Kind]cache.SharedIndexInformer {
 	informers := map[run.Kind]cache.SharedIndexInformer{}
 	for kind, resource := range map[run.Kind]observecache.Resource{
-		run.KindMachine: observecache.Machines, run.KindMachineSet: observecache.Sets,
-		run.KindMachineDeployment: observecache.Deployments, run.KindMachineClass: observecache.Classes,
+		run.KindMachine: observecache.MachinesResource, run.KindMachineSet: observecache.SetsResource,
+		run.KindMachineDeployment: observecache.DeploymentsResource, run.KindMachineClass: observecache.ClassesResource,
 		run.KindClusterAPISet: capi.SetsResource, run.KindClusterAPIDeployment: capi.DeploymentsResource, run.KindClusterAPIDrain: capi.MachinesResource,
 	} {
 		if informer := b.cluster.Informer(resource); informer != nil {
@@ -36,7 +36,7 @@ func (b *Bridge) watchedInformers() map[run.Kind]cache.SharedIndexInformer {
 
 // forEachObject calls do with every object of the shard that has a workflow, until do returns false.
 func (b *Bridge) forEachObject(do func(objectKey) bool) {
-	for kind, informer := range b.watchedInformers() {
+	for kind, informer := range b.informersByKind() {
 		for _, id := range informer.GetStore().ListKeys() {
 			namespace, name, err := cache.SplitMetaNamespaceKey(id)
 			if err == nil && b.servesNamespace(namespace) && !do(objectKey{kind, namespace, name}) {
@@ -63,7 +63,7 @@ func (b *Bridge) resync(ctx context.Context) {
 	namespaces := b.evaluateNewNamespaces(nil)
 	for begun := false; ; begun = true {
 		if strays > 0 {
-			if err := b.signalStrayRuns(ctx); err == nil {
+			if err := b.signalRunsWithoutObject(ctx); err == nil {
 				strays--
 			} else if ctx.Err() == nil {
 				b.log.Warn("runs whose objects are gone are not known yet, will try again", "error", err)
@@ -98,7 +98,7 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	if !found || s.decision.NeedsNothing() {
 		return ctx.Err() == nil
 	}
-	prompt := []attention.Need{attention.NeedScale, attention.NeedReplacement, attention.NeedFinalizers}
+	prompt := []attention.Need{attention.NeedScaling, attention.NeedReplacement, attention.NeedFinalizers}
 	if need := s.decision.Need; s.hasUnreportedBlocker || need.IsDoneInOneStep() || slices.Contains(prompt, need) {
 		// any other pending work waits for a change from outside
 		b.enqueue(k, signalRequest{}, 0)
@@ -133,16 +133,16 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	return ctx.Err() == nil
 }
 
-// signalLongCalls runs until ctx ends. signalLongCalls signals each machine whose provider call has been open for long
+// signalMachinesWithLongCalls runs until ctx ends. signalMachinesWithLongCalls signals each machine whose provider call has been open for long
 // but is missing in the status. No event reports that a provider call takes long, and a timer in each creation would
 // cost more.
-func (b *Bridge) signalLongCalls(ctx context.Context) {
+func (b *Bridge) signalMachinesWithLongCalls(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(longCallCheckInterval + rand.N(longCallCheckInterval/10)):
-			for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
+			for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.MachinesResource)) {
 				o := m.Status.CurrentOperation
 				if o == nil || len(o.BlockedBy) > 0 {
 					continue
@@ -150,7 +150,7 @@ func (b *Bridge) signalLongCalls(ctx context.Context) {
 				if waits := machine.ExplanationFacts(m, b.cluster.ClassOfMachine(m), time.Now()).
 					CurrentWait(); slices.Contains(
 					waits.Blockers,
-					vocabulary.BlockedProviderCall,
+					vocabulary.BlockedByProviderCall,
 				) {
 					b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, signalRequest{}, 0)
 				}

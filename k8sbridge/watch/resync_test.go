@@ -77,7 +77,7 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 		hangs, quick := changedCopy(machineWithName("hangs"), calling(0)), changedCopy(machineWithName("quick"), calling(0))
 		w.putObject(hangs)
 		w.putObject(quick)
-		w.putObject(changedCopy(machineWithName("named"), calling(time.Hour, vocabulary.BlockedProviderCall)))
+		w.putObject(changedCopy(machineWithName("named"), calling(time.Hour, vocabulary.BlockedByProviderCall)))
 		signals := func() []string {
 			return slices.DeleteFunc(
 				slices.Compact(w.takeRequests()),
@@ -91,7 +91,7 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 		signals()
 		w.advanceClock(12 * time.Second)
 		assert.Equal(t, []string{signalWithStartLine(hangs)}, signals())
-		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedProviderCall)))
+		w.putObject(changedCopy(machineWithName("hangs"), calling(131*time.Second, vocabulary.BlockedByProviderCall)))
 		w.runDebouncedWork()
 		signals()
 		w.advanceClock(time.Minute)
@@ -99,7 +99,7 @@ func TestMachineWithALongProviderCallIsSignaled(t *testing.T) {
 	})
 }
 
-func TestResyncStartsRunsWithTheBridgesVersions(t *testing.T) {
+func TestResyncStartsRunsWithTheVersionsTheBridgeRead(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
 		class := w.putObject(testClass())
 		machine := w.putObject(changedCopy(testMachine(), setNotCreated))
@@ -113,7 +113,7 @@ func TestResyncStartsRunsWithTheBridgesVersions(t *testing.T) {
 		assert.Equal(t, "Machine", c.workflow)
 		assert.Equal(t, run.Input{
 			Ref:      cache.ObjectRef{Namespace: "ns", Name: "m", UID: "uid-m"},
-			Versions: cache.MinVersions{cache.Machines: machine, cache.Classes: class},
+			Versions: cache.MinVersions{cache.MachinesResource: machine, cache.ClassesResource: class},
 		}, c.input)
 		assert.Equal(t, enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING, c.options.WorkflowIDConflictPolicy)
 		assert.False(t, c.options.WorkflowExecutionErrorWhenAlreadyStarted)
@@ -121,7 +121,7 @@ func TestResyncStartsRunsWithTheBridgesVersions(t *testing.T) {
 }
 
 // The workflow of a set or deployment reads at least the machine versions that the bridge's decision read.
-func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
+func TestSetAndDeploymentSignalsHaveTheVersionsTheBridgeRead(t *testing.T) {
 	runBridgeTest(t, nil, func(w *bridgeTestEnv) {
 		w.putObject(testMachine())
 		machine := w.putObject(machineWithName("second"))
@@ -138,12 +138,12 @@ func TestSignalsOfSetsAndDeploymentsHaveTheBridgesVersions(t *testing.T) {
 		}
 		assert.Equal(
 			t,
-			cache.MinVersions{cache.Sets: set, cache.Machines: machine, cache.Deployments: deployment},
+			cache.MinVersions{cache.SetsResource: set, cache.MachinesResource: machine, cache.DeploymentsResource: deployment},
 			gates[workflowIDOf(testMachineSet())],
 		)
 		assert.Equal(
 			t,
-			cache.MinVersions{cache.Deployments: deployment, cache.Sets: set, cache.Machines: machine},
+			cache.MinVersions{cache.DeploymentsResource: deployment, cache.SetsResource: set, cache.MachinesResource: machine},
 			gates[workflowIDOf(testDeployment())],
 		)
 	})
@@ -153,10 +153,10 @@ func TestFailedResyncIsRepeated(t *testing.T) {
 	waiting := changedCopy(testMachine(), setNotCreated)
 	runBridgeTest(t, []runtime.Object{waiting}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+		w.setCallResult(serviceerror.NewUnavailable("away"), 0)
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{"start " + workflowIDOf(waiting)}, w.takeRequests())
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.advanceClock(maxResyncInterval)
 		asked := w.takeRequests()
 		assert.Contains(t, asked, "start "+workflowIDOf(waiting), "the next minute")
@@ -170,22 +170,22 @@ func TestATemporalWithoutItsNamespaceCountsAsUnreachable(t *testing.T) {
 	f := newFakeScheduleClient()
 	runSweepScheduleTest(t, f, []runtime.Object{waiting, testClass()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(serviceerror.NewNamespaceNotFound("millwright"), 0)
+		w.setCallResult(serviceerror.NewNamespaceNotFound("millwright"), 0)
 		w.advanceClock(maxResyncInterval)
-		w.setAnswer(nil, 0)
-		f.changeSchedules(func(there map[string]client.Schedule) { delete(there, smallScheduleID) })
+		w.setCallResult(nil, 0)
+		f.changeSchedules(func(there map[string]client.Schedule) { delete(there, smallClassScheduleID) })
 		w.takeCalls()
 		f.takeRequests()
 		w.advanceClock(maxResyncInterval)
 		assert.Contains(t, w.takeRequests(), signalWithStartLine(waiting), "everything is looked at")
-		assert.Contains(t, f.takeRequests(), "create "+smallScheduleID)
+		assert.Contains(t, f.takeRequests(), "create "+smallClassScheduleID)
 	})
 }
 
 func TestANewLeaderEvaluatesEveryObject(t *testing.T) {
 	waiting := changedCopy(machineWithName("waiting"), setNotCreated)
 	unhealthy := machineWithName("sick")
-	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, unhealthy), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), waiting, unhealthy), func(w *bridgeTestEnv) {
 		// a set is signaled for its own event, and for the events of its machines
 		first := slices.Compact(w.takeRequests())
 		assert.Equal(
@@ -223,7 +223,7 @@ func TestShutdownDoesNotWaitForTemporal(t *testing.T) {
 	}
 	runBridgeTest(t, objects, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.setAnswer(nil, time.Hour) // Temporal does not answer
+		w.setCallResult(nil, time.Hour) // Temporal does not answer
 		w.putObject(changedCopy(machineWithName("d"), setNotCreated))
 		for i := range 10 {
 			w.putObject(
@@ -238,7 +238,7 @@ func TestShutdownDoesNotWaitForTemporal(t *testing.T) {
 		start := time.Now()
 		w.stopBridge()
 		assert.Equal(t, start, time.Now(), "it does not wait")
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.takeCalls()
 		w.advanceClock(time.Hour)
 		assert.Empty(t, w.takeRequests(), "and is quiet from then on")
@@ -250,7 +250,7 @@ func TestShutdownDoesNotWaitForTemporal(t *testing.T) {
 
 // If an object was deleted while no bridge was the leader, its run stays open until the bridge signals it.
 func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
-	ref := refOfGoneObject
+	ref := refOfMissingObject
 	strays := []string{
 		testInstallation.ID(run.KindMachine, ref("m")), // a machine with this name exists, with another UID
 		testInstallation.ID(
@@ -269,8 +269,8 @@ func TestRunsWhoseObjectsAreGoneAreSignaled(t *testing.T) {
 	assertStrayRunsSignaled(t, []runtime.Object{testMachine(), nodeWithName("n"), testDeployment()}, strays, others)
 }
 
-// refOfGoneObject returns a reference to an object that does not exist.
-func refOfGoneObject(name string) cache.ObjectRef {
+// refOfMissingObject returns a reference to an object that does not exist.
+func refOfMissingObject(name string) cache.ObjectRef {
 	return cache.ObjectRef{Namespace: "ns", Name: name, UID: "uid-gone"}
 }
 
@@ -282,12 +282,12 @@ func assertStrayRunsSignaled(t *testing.T, objects []runtime.Object, strays, oth
 		w.openRunIDs = slices.Concat(others, strays)
 		for _, way := range []string{"a new leader", "after an error"} {
 			if way == "after an error" {
-				w.setAnswer(serviceerror.NewUnavailable("away"), 0)
+				w.setCallResult(serviceerror.NewUnavailable("away"), 0)
 			}
 			w.startLeader()
 			w.advanceClock(time.Second)
 			if way == "after an error" {
-				w.setAnswer(nil, 0)
+				w.setCallResult(nil, 0)
 				w.takeCalls()
 				w.advanceClock(2 * maxResyncInterval)
 			}

@@ -16,14 +16,14 @@ import (
 // testRolloutID is the rollout ID in the status of a deployment with an open rollout.
 const testRolloutID = "rollout/ns/d/uid-d/2"
 
-// rollingStack returns the test stack during the rollout of revision 2. The new set has its machine, and the rollout
+// objectsDuringRollout returns the test stack during the rollout of revision 2. The new set has its machine, and the rollout
 // only waits until the machine is ready.
-func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
+func objectsDuringRollout(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{
-		rollingDeployment(changes...),
+		deploymentDuringRollout(changes...),
 		testMachineSet(),
 		testMachine(),
-		setOfNewRevision(),
+		machineSetOfNewRevision(),
 		machineOfNewRevision(),
 		nodeDuringRollout(),
 		testClass(),
@@ -31,21 +31,21 @@ func rollingStack(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object
 	}
 }
 
-// rollingDeployment returns the deployment of rollingStack, with changes of its spec and the matching status.
-func rollingDeployment(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
+// deploymentDuringRollout returns the deployment of objectsDuringRollout, with changes of its spec and the matching status.
+func deploymentDuringRollout(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 	d := deploymentWithoutStatus()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
 	d.Status.Rollout.Revision, d.Status.Rollout.Set = 2, "s-2"
 	for _, change := range changes {
 		change(d)
 	}
-	below := objectList(testMachineSet(), testMachine(), setOfNewRevision(), machineOfNewRevision())
+	below := initialObjects(testMachineSet(), testMachine(), machineSetOfNewRevision(), machineOfNewRevision())
 	return withDeploymentStatus(
 		withDeploymentStatus(d, below...),
 		below...) // the first report counts as progress of the rollout
 }
 
-func setOfNewRevision() *v1alpha1.MachineSet {
+func machineSetOfNewRevision() *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Name, s.UID = "s-2", "uid-s-2"
 	s.Annotations[v1alpha1.AnnotationRevision] = "2"
@@ -90,13 +90,13 @@ func withOpenRollout(d *v1alpha1.MachineDeployment) {
 	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: testRolloutID, RolloutOf: d.UID, Step: "await-machines"}
 }
 
-// stackBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
-func stackBeforeApproval() []runtime.Object {
+// objectsBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
+func objectsBeforeApproval() []runtime.Object {
 	return []runtime.Object{
 		deploymentBeforeApproval(),
 		testMachineSet(),
 		testMachine(),
-		emptySetOfNewRevision(),
+		emptyMachineSetOfNewRevision(),
 		nodeDuringRollout(),
 		testClass(),
 		testSecret(),
@@ -104,16 +104,16 @@ func stackBeforeApproval() []runtime.Object {
 }
 
 func deploymentBeforeApproval() *v1alpha1.MachineDeployment {
-	d := changedCopy(rollingDeployment(), func(d *v1alpha1.MachineDeployment) {
+	d := changedCopy(deploymentDuringRollout(), func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout.Steps = []v1alpha1.RolloutStep{{Approve: true}}
 		d.Status.Rollout.ReachedAt = &creationTime
 	})
-	return withDeploymentStatus(d, testMachineSet(), testMachine(), emptySetOfNewRevision())
+	return withDeploymentStatus(d, testMachineSet(), testMachine(), emptyMachineSetOfNewRevision())
 }
 
-// emptySetOfNewRevision returns the new set before it has a machine.
-func emptySetOfNewRevision() *v1alpha1.MachineSet {
-	s := setOfNewRevision()
+// emptyMachineSetOfNewRevision returns the new set before it has a machine.
+func emptyMachineSetOfNewRevision() *v1alpha1.MachineSet {
+	s := machineSetOfNewRevision()
 	s.Spec.Replicas = 0
 	return withSetStatus(s)
 }
@@ -125,7 +125,7 @@ func withRolloutHold(d *v1alpha1.MachineDeployment) {
 // A policy that is created, changed or deleted wakes the deployments and sets of its namespace that have pending
 // work.
 func TestAPolicySignalsDeploymentsAndSets(t *testing.T) {
-	runBridgeTest(t, stackBeforeApproval(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsBeforeApproval(), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "careful", UID: "uid-careful"}}
 		w.putObject(policy)
@@ -137,7 +137,7 @@ func TestAPolicySignalsDeploymentsAndSets(t *testing.T) {
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.NotEmpty(t, calls)
-		assert.Equal(t, version, calls[0].signalContent.Versions[cache.RolloutPolicies], "the decision must see it")
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.RolloutPoliciesResource], "the decision must see it")
 		other = other.DeepCopy()
 		other.Labels = map[string]string{"note": "x"}
 		w.putObject(other)

@@ -40,13 +40,13 @@ func callDescriptions(calls []temporalCall) (all []string) {
 // If a deployment's status names a rollout, this rollout writes the sets. The bridge signals the rollout instead of the
 // deployment's workflow.
 func TestRolloutIsSignaledInsteadOfItsDeployment(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
 		require.Equal(t, []string{rolloutSignal}, callDescriptions(calls))
-		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.MachinesResource])
 		assert.Equal(t, "uid-d", calls[0].signalContent.UID)
 	})
 }
@@ -58,7 +58,7 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 		"one unread": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stack := rollingStack(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = operation })
+			stack := objectsDuringRollout(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = operation })
 			runBridgeTest(t, stack, func(w *bridgeTestEnv) {
 				w.takeDeploymentCalls()
 				w.putObject(changedCopy(machineOfNewRevision(), setJoined))
@@ -71,14 +71,14 @@ func TestDeploymentIsSignaledIfItsStatusNamesNoRollout(t *testing.T) {
 
 // A status may name a rollout that was terminated. The deployment's workflow must then start another rollout.
 func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
 		w.closeWorkflow(testRolloutID)
 		version := w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.runDueWork()
 		calls := w.takeDeploymentCalls()
 		require.Equal(t, []string{rolloutSignal, signalWithStartLine(testDeployment())}, callDescriptions(calls))
-		assert.Equal(t, version, calls[1].signalContent.Versions[cache.Machines])
+		assert.Equal(t, version, calls[1].signalContent.Versions[cache.MachinesResource])
 		assert.Equal(t, calls[1].signalContent.Versions, calls[1].input.Versions)
 		w.advanceClock(20 * time.Second)
 		assert.Empty(t, w.takeDeploymentCalls(), "that is no failure")
@@ -86,9 +86,9 @@ func TestDeploymentIsSignaledIfItsRolloutIsNotOpen(t *testing.T) {
 }
 
 func TestAFailedSignalToARolloutIsTriedAgain(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeDeploymentCalls()
-		w.setAnswer(serviceerror.NewInternal("odd"), 0)
+		w.setCallResult(serviceerror.NewInternal("odd"), 0)
 		w.putObject(changedCopy(machineOfNewRevision(), setJoined))
 		w.advanceClock(2 * time.Second)
 		calls := w.takeDeploymentCalls()
@@ -99,7 +99,7 @@ func TestAFailedSignalToARolloutIsTriedAgain(t *testing.T) {
 			"the rollout may be open: no other workflow is signaled",
 		)
 		assert.Equal(t, []time.Duration{0, 500 * time.Millisecond, 1500 * time.Millisecond}, callTimes(calls))
-		w.setAnswer(nil, 0)
+		w.setCallResult(nil, 0)
 		w.advanceClock(10 * time.Second)
 		assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 	})
@@ -130,7 +130,7 @@ func TestAMachineSignalsTheDeploymentBeforeItsSetReports(t *testing.T) {
 		{"its priority", machineOfNewRevision(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationMachinePriority, "1"), false},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runBridgeTest(t, append(rollingStack(withOpenRollout), row.before), func(w *bridgeTestEnv) {
+			runBridgeTest(t, append(objectsDuringRollout(withOpenRollout), row.before), func(w *bridgeTestEnv) {
 				w.takeCalls()
 				version := w.putObject(changedCopy(row.before, row.change))
 				w.runDueWork()
@@ -140,7 +140,7 @@ func TestAMachineSignalsTheDeploymentBeforeItsSetReports(t *testing.T) {
 					return
 				}
 				require.Equal(t, []string{rolloutSignal}, callDescriptions(calls))
-				assert.Equal(t, version, calls[0].signalContent.Versions[cache.Machines])
+				assert.Equal(t, version, calls[0].signalContent.Versions[cache.MachinesResource])
 			})
 		})
 	}
@@ -150,7 +150,7 @@ func TestAMachineSignalsTheDeploymentBeforeItsSetReports(t *testing.T) {
 // and again when the machine is gone.
 func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
 	running := changedCopy(machineOfNewRevision(), setJoined)
-	runBridgeTest(t, append(rollingStack(withOpenRollout), running), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsDuringRollout(withOpenRollout), running), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		leaving := changedCopy(running, setDeleting[*v1alpha1.Machine])
 		w.putObject(leaving)
@@ -165,7 +165,7 @@ func TestDeploymentIsSignaledForADeletedMachine(t *testing.T) {
 }
 
 func TestARolloutGetsAtMostFourSignalsASecond(t *testing.T) {
-	runBridgeTest(t, append(rollingStack(withOpenRollout), machineOfNewRevision()), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsDuringRollout(withOpenRollout), machineOfNewRevision()), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		for i := range 20 {
 			w.putObject(
@@ -186,7 +186,7 @@ func TestARolloutGetsAtMostFourSignalsASecond(t *testing.T) {
 
 func TestASetWithoutADeploymentSignalsNoDeployment(t *testing.T) {
 	lone := changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	runBridgeTest(t, append(rollingStack(withOpenRollout), lone), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsDuringRollout(withOpenRollout), lone), func(w *bridgeTestEnv) {
 		w.advanceClock(2 * time.Second)
 		w.takeCalls()
 		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed)))
@@ -195,15 +195,15 @@ func TestASetWithoutADeploymentSignalsNoDeployment(t *testing.T) {
 	})
 }
 
-func TestLabelsOfASetSignalItsDeployment(t *testing.T) {
-	for name, change := range map[string]setOption{
+func TestALabelChangeOfASetSignalsItsDeployment(t *testing.T) {
+	for name, change := range map[string]setChange{
 		"frozen": withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue),
 		"closed": withSetLabel(v1alpha1.LabelScaleUpDisabled, v1alpha1.ValueLowerTrue),
 	} {
 		t.Run(name, func(t *testing.T) {
-			runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+			runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 				w.takeCalls()
-				w.putObject(changedCopy(setOfNewRevision(), change))
+				w.putObject(changedCopy(machineSetOfNewRevision(), change))
 				w.runDueWork()
 				assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 			})
@@ -213,12 +213,12 @@ func TestLabelsOfASetSignalItsDeployment(t *testing.T) {
 
 // A change for which a rollout waits signals the rollout at once, before the set's status changes. A change of the
 // counts in the set's status signals the rollout debounced.
-func TestTheCountsOfASetSignalItsDeploymentDebounced(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+func TestACountChangeOfASetSignalsItsDeploymentDebounced(t *testing.T) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.putObject(
 			changedCopy(
-				setOfNewRevision(),
+				machineSetOfNewRevision(),
 				func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas, s.Status.Replicas = 7, 7 },
 			),
 		)
@@ -231,12 +231,17 @@ func TestTheCountsOfASetSignalItsDeploymentDebounced(t *testing.T) {
 
 // Writes of a rollout to its deployment send no signal.
 func TestOwnWritesOfARolloutSendNoSignal(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putObject(rollingDeployment(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Step = 1 }))
+		w.putObject(
+			deploymentDuringRollout(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.Rollout.Step = 1 }),
+		)
 		w.advanceClock(time.Second)
 		w.putObject(
-			rollingDeployment(withOpenRollout, func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation.Step = "roll" }),
+			deploymentDuringRollout(
+				withOpenRollout,
+				func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation.Step = "roll" },
+			),
 		)
 		w.advanceClock(time.Second)
 		assert.Empty(t, w.takeDeploymentCalls())
@@ -266,14 +271,14 @@ func (w *bridgeTestEnv) writeDeploymentStatus() {
 // A rollout with pending work may have missed a signal. A rollout that waits must have an open run; a start does not
 // change an open run.
 func TestResyncStartsOrSignalsRollouts(t *testing.T) {
-	runBridgeTest(t, rollingStack(withOpenRollout), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)
 		assert.Equal(t, []string{"start " + workflowIDOf(testDeployment())}, callDescriptions(w.takeDeploymentCalls()))
 	})
 	runBridgeTest(
 		t,
-		append(rollingStack(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)),
+		append(objectsDuringRollout(withOpenRollout), changedCopy(machineOfNewRevision(), setJoined)),
 		func(w *bridgeTestEnv) {
 			w.advanceClock(5 * time.Second)
 			w.takeCalls()
@@ -281,7 +286,7 @@ func TestResyncStartsOrSignalsRollouts(t *testing.T) {
 			assert.Equal(t, []string{rolloutSignal}, callDescriptions(w.takeDeploymentCalls()))
 		},
 	)
-	runBridgeTest(t, rollingStack(withOpenRollout, withRolloutHold), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsDuringRollout(withOpenRollout, withRolloutHold), func(w *bridgeTestEnv) {
 		w.writeDeploymentStatus()
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval)

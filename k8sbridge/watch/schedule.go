@@ -38,7 +38,7 @@ func (s *sweepScheduler) desiredSchedule(class *v1alpha1.MachineClass) client.Sc
 			Workflow:              string(run.KindOrphanCollection),
 			Args:                  []any{orphan.Input{Class: ref, Provider: class.ProviderName()}},
 			TaskQueue:             s.shard.TaskQueue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(class.Namespace, owner),
+			TypedSearchAttributes: run.StartSearchAttributes(class.Namespace, owner),
 			Priority:              run.TaskPriority(run.KindOrphanCollection, class.Namespace, owner),
 			StaticSummary:         fmt.Sprintf("Sweep over the instances of MachineClass %s", ref.Key()),
 			StaticDetails:         "Deletes instances that had no Machine in two sweeps.",

@@ -17,7 +17,7 @@ import (
 // Millwright's before, a run may be open: the bridge signals the run once, and the run ends.
 func TestObjectsOfNamespacesOutOfScopeAreNotSignaled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newBridgeTestEnv(t, stackWithoutPendingWork()...)
+		w := newBridgeTestEnv(t, objectsWithoutPendingWork()...)
 		w.cluster.Scope.ExceptNamespaces = []string{testMachine().Namespace}
 		w.openRunIDs = []string{workflowIDOf(testMachine())}
 		w.startLeader()
@@ -40,7 +40,7 @@ func TestNamespaceLabelDecidesWhetherItsObjectsAreSignaled(t *testing.T) {
 			}
 		}
 		doomed := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
-		w := newBridgeTestEnv(t, append(stackWithoutPendingWork(), named("blue"), doomed)...)
+		w := newBridgeTestEnv(t, append(objectsWithoutPendingWork(), named("blue"), doomed)...)
 		open := func(runs ...string) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

@@ -23,7 +23,7 @@ func secretWithName(name string) secretMetadata {
 	return s
 }
 
-func guardedSecret(name string) secretMetadata {
+func secretWithFinalizer(name string) secretMetadata {
 	s := secretWithName(name)
 	s.Finalizers = []string{v1alpha1.FinalizerSecret}
 	return s
@@ -61,11 +61,11 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 			}
 			assert.Contains(t, calls, workflowIDOf(waiting))
 			require.Contains(t, calls, workflowIDOf(testClass()))
-			assert.Equal(t, version, calls[workflowIDOf(testClass())].signalContent.Versions[cache.Secrets])
+			assert.Equal(t, version, calls[workflowIDOf(testClass())].signalContent.Versions[cache.SecretsResource])
 			assert.NotContains(
 				t,
 				calls[workflowIDOf(waiting)].signalContent.Versions,
-				cache.Secrets,
+				cache.SecretsResource,
 				"machines read Secrets live",
 			)
 		})
@@ -103,7 +103,7 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 		})
 	})
 	t.Run("one that changes is no news to a class that waits", func(t *testing.T) {
-		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
+		runBridgeTest(t, append(objectsWithoutPendingWork(), classBeingDeleted()), func(w *bridgeTestEnv) {
 			w.advanceClock(time.Second)
 			w.takeCalls()
 			w.putObject(testSecret())
@@ -112,14 +112,14 @@ func TestSecretSignalsItsClassesAndWaitingMachines(t *testing.T) {
 		})
 	})
 	t.Run("one that goes with its class starts no run for what is gone", func(t *testing.T) {
-		runBridgeTest(t, append(stackWithoutPendingWork(), deletingClass()), func(w *bridgeTestEnv) {
+		runBridgeTest(t, append(objectsWithoutPendingWork(), classBeingDeleted()), func(w *bridgeTestEnv) {
 			w.deleteObject(testMachine())
 			w.advanceClock(5 * time.Second)
 			w.takeCalls()
 			// now the workflow of the class removes the finalizers of the Secret and the class
 			w.putObject(changedCopy(testSecret(), setDeleting[secretMetadata]))
 			w.deleteObject(testSecret())
-			w.deleteObject(deletingClass())
+			w.deleteObject(classBeingDeleted())
 			w.advanceClock(2 * time.Second)
 			assert.NotContains(t, w.takeRequests(), signalWithStartLine(testClass()))
 		})

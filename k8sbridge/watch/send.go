@@ -20,7 +20,7 @@ func (b *Bridge) sendSignals(ctx context.Context) {
 			return
 		}
 		// the namespace may have been moved to another shard while the object was in the queue
-		if w, claimed := b.takeSignalRequest(k); claimed && ctx.Err() == nil && b.servesDeletedObjects(k.namespace) {
+		if w, claimed := b.takeSignalRequest(k); claimed && ctx.Err() == nil && b.endsRunsOfDeletedObjects(k.namespace) {
 			b.processSignalRequest(ctx, k, w)
 		}
 		b.evaluationQueue.Done(k)
@@ -38,7 +38,7 @@ func (b *Bridge) processSignalRequest(ctx context.Context, k objectKey, w signal
 			b.recordTemporalAnswer()
 		}
 	case ctx.Err() == nil:
-		b.metrics.failures.WithLabelValues(string(k.kind)).Inc()
+		b.metrics.signalFailures.WithLabelValues(string(k.kind)).Inc()
 		b.log.Warn("signal failed, will try again", "kind", k.kind, "namespace", k.namespace, "name", k.name, "error", err)
 		b.recordTemporalFailure(err)
 		b.delayNextSignal(k, b.backoff.When(k))
@@ -50,7 +50,7 @@ func (b *Bridge) processSignalRequest(ctx context.Context, k objectKey, w signal
 // same name. The result sent reports whether a request was sent to Temporal.
 func (b *Bridge) evaluateObject(ctx context.Context, k objectKey, w signalRequest) (sent bool, err error) {
 	s, found := b.readSubject(ctx, k)
-	if tooEarly := time.Until(w.earliestSignal); !found && tooEarly > 0 {
+	if tooEarly := time.Until(w.earliestSignalTime); !found && tooEarly > 0 {
 		b.enqueue(k, w, tooEarly)
 		return false, nil
 	}

@@ -35,7 +35,7 @@ func (b *Bridge) watchPollers(ctx context.Context) {
 func (b *Bridge) checkPollers(ctx context.Context) {
 	answers := map[string]int{}
 	classes := slices.DeleteFunc(
-		cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.Classes)),
+		cache.AllObjects[*v1alpha1.MachineClass](b.cluster.Informer(cache.ClassesResource)),
 		func(c *v1alpha1.MachineClass) bool { return !b.servesNamespace(c.Namespace) },
 	)
 	for _, of := range classes {

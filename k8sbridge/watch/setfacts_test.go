@@ -16,15 +16,15 @@ import (
 )
 
 type (
-	machineOption = func(*v1alpha1.Machine)
-	setOption     = func(*v1alpha1.MachineSet)
+	machineChange = func(*v1alpha1.Machine)
+	setChange     = func(*v1alpha1.MachineSet)
 )
 
-// objectList returns the objects that are written before a row's change.
-func objectList(all ...runtime.Object) []runtime.Object { return all }
+// initialObjects returns the objects that are written before a row's change.
+func initialObjects(all ...runtime.Object) []runtime.Object { return all }
 
-// sizedSet returns a set with this size, these machines and the matching status.
-func sizedSet(replicas int32, change setOption, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
+// newSizedSet returns a set with this size, these machines and the matching status.
+func newSizedSet(replicas int32, change setChange, machines ...*v1alpha1.Machine) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
 	if change != nil {
@@ -40,9 +40,9 @@ func withoutLabelAndAnnotation(key string) func(metav1.Object) {
 	}
 }
 
-// setDeletedWithOrphans puts an object into the state after kubectl delete --cascade=orphan, before the garbage
+// markDeletedWithOrphans puts an object into the state after kubectl delete --cascade=orphan, before the garbage
 // collector has finished.
-func setDeletedWithOrphans[T metav1.Object](o T) {
+func markDeletedWithOrphans[T metav1.Object](o T) {
 	setDeleting(o)
 	o.SetFinalizers(append(o.GetFinalizers(), metav1.FinalizerOrphanDependents))
 }
@@ -54,26 +54,26 @@ func putWithoutLabelAndAnnotation[T interface {
 	return putChangedObject(o, func(o T) { withoutLabelAndAnnotation(key)(o) })
 }
 
-func withSetLabel(key, value string) setOption {
+func withSetLabel(key, value string) setChange {
 	return func(s *v1alpha1.MachineSet) { s.Labels[key] = value }
 }
 
 // orphanMachine returns a machine without a controller that the set would adopt.
-func orphanMachine(changes ...machineOption) *v1alpha1.Machine {
+func orphanMachine(changes ...machineChange) *v1alpha1.Machine {
 	return changedCopy(
 		machineWithName("orphan"),
-		append([]machineOption{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
+		append([]machineChange{func(m *v1alpha1.Machine) { m.OwnerReferences = nil }}, changes...)...)
 }
 
-func withOtherPool(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
+func withOtherMachinePoolLabel(m *v1alpha1.Machine) { m.Labels["pool"] = "b" }
 
 // machineSetFacts contains the facts and the plan that determine a set's pending work.
 type machineSetFacts struct {
-	Deleting, Finalizer, Unreported, Recheck bool
-	Orphaning                                bool
-	Generation, ObservedGeneration           int64
-	Wanted, Members                          int
-	Next                                     string
+	Deleting, HasFinalizer, NeedsReport, NeedsRecheck bool
+	Orphaning                                         bool
+	Generation, ObservedGeneration                    int64
+	Replicas, MemberCount                             int
+	NextAction                                        string
 }
 
 func readSetFacts(w *bridgeTestEnv) any {
@@ -84,16 +84,16 @@ func readSetFacts(w *bridgeTestEnv) any {
 	facts := machineSetFacts{
 		Deleting:           o.Deleting,
 		Orphaning:          o.Orphaning,
-		Finalizer:          o.HasFinalizer,
+		HasFinalizer:       o.HasFinalizer,
 		Generation:         o.Generation,
 		ObservedGeneration: o.ObservedGeneration,
-		Wanted:             o.Replicas,
-		Members:            len(o.Members),
-		Unreported:         plan.NeedsReport,
-		Recheck:            !plan.Decision.Recheck.IsZero(),
+		Replicas:           o.Replicas,
+		MemberCount:        len(o.Members),
+		NeedsReport:        plan.NeedsStatusWrite,
+		NeedsRecheck:       !plan.Decision.Recheck.IsZero(),
 	}
 	if plan.Decision.HasActions() {
-		facts.Next = plan.Decision.Why
+		facts.NextAction = plan.Decision.Why
 	}
 	return facts
 }
@@ -102,39 +102,42 @@ func readSetFacts(w *bridgeTestEnv) any {
 // with time.
 func machineSetTestCases() []factTestCase {
 	readyNow := func(m *v1alpha1.Machine) { m.Status.Conditions[0].LastTransitionTime = metav1.Now() }
-	slow := sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine())
+	slow := newSizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine())
 	return []factTestCase{
 		{fact: "Deleting", change: putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet])},
 		{
 			name:           "the garbage collector is done",
 			fact:           "Orphaning",
-			initialObjects: objectList(changedCopy(testMachineSet(), setDeletedWithOrphans[*v1alpha1.MachineSet])),
+			initialObjects: initialObjects(changedCopy(testMachineSet(), markDeletedWithOrphans[*v1alpha1.MachineSet])),
 			change:         putChangedObject(testMachineSet(), setDeleting[*v1alpha1.MachineSet]),
 		},
-		{fact: "Finalizer", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil })},
+		{
+			fact:   "HasFinalizer",
+			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Finalizers = nil }),
+		},
 		{fact: "Generation", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Generation = 2 })},
 		{
 			fact:           "ObservedGeneration",
 			waitsForResync: true,
 			change:         putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Status.ObservedGeneration = 0 }),
 		},
-		{fact: "Wanted", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
-		{name: "one more", fact: "Members", change: putChangedObject(machineWithName("second"))},
-		{name: "gone", fact: "Members", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
+		{fact: "Replicas", change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 2 })},
+		{name: "one more", fact: "MemberCount", change: putChangedObject(machineWithName("second"))},
+		{name: "gone", fact: "MemberCount", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
 		{
 			name:   "given away",
-			fact:   "Members",
+			fact:   "MemberCount",
 			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.OwnerReferences = nil }),
 		},
 		{
 			name:           "its node was not ready for a moment",
-			fact:           "Recheck",
-			initialObjects: objectList(slow),
+			fact:           "NeedsRecheck",
+			initialObjects: initialObjects(slow),
 			change:         putChangedObject(testMachine(), readyNow),
 		},
 		{
 			name:   "one goes",
-			fact:   "Recheck",
+			fact:   "NeedsRecheck",
 			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.Now()) }),
 		},
 	}
@@ -145,13 +148,13 @@ func machineSetStatusTestCases() []factTestCase {
 	status := func(name string, change func(*v1alpha1.MachineSetStatus)) factTestCase {
 		return factTestCase{
 			name:           "status, " + name,
-			fact:           "Unreported",
+			fact:           "NeedsReport",
 			waitsForResync: true,
 			change:         putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { change(&s.Status) }),
 		}
 	}
 	pending := changedCopy(testMachine(), withPhase(v1alpha1.MachinePending))
-	ofPending := objectList(pending, sizedSet(1, nil, pending))
+	ofPending := initialObjects(pending, newSizedSet(1, nil, pending))
 	crashing := func(m *v1alpha1.Machine) {
 		m.Status.CurrentStatus.Phase = v1alpha1.MachineCrashLoopBackOff
 		m.Status.Conditions = []corev1.NodeCondition{
@@ -190,28 +193,28 @@ func machineSetStatusTestCases() []factTestCase {
 
 		{
 			name:   "ready no more",
-			fact:   "Unreported",
+			fact:   "NeedsReport",
 			change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineUnknown)),
 		},
 		{
 			name:   "available only",
-			fact:   "Unreported",
+			fact:   "NeedsReport",
 			change: putChangedObject(testMachine(), withPhase(v1alpha1.MachineAvailable)),
 		},
 		{
 			name:           "a label of the template",
-			fact:           "Unreported",
-			initialObjects: objectList(withBroaderSelector(testMachineSet())),
+			fact:           "NeedsReport",
+			initialObjects: initialObjects(withBroaderSelector(testMachineSet())),
 			change: putChangedObject(
 				testMachine(),
 				func(m *v1alpha1.Machine) { delete(m.Labels, v1alpha1.LabelMachineTemplateHash) },
 			),
 		},
-		{name: "no instance can be made", fact: "Unreported", change: putChangedObject(testMachine(), crashing)},
+		{name: "no instance can be made", fact: "NeedsReport", change: putChangedObject(testMachine(), crashing)},
 		{
 			name:           "for another reason",
-			fact:           "Unreported",
-			initialObjects: objectList(crashed, sizedSet(1, nil, crashed)),
+			fact:           "NeedsReport",
+			initialObjects: initialObjects(crashed, newSizedSet(1, nil, crashed)),
 			change: putChangedObject(
 				crashed,
 				func(m *v1alpha1.Machine) { m.Status.Conditions[0].Reason = "Unauthenticated" },
@@ -219,7 +222,7 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name:           "what it waits for",
-			fact:           "Unreported",
+			fact:           "NeedsReport",
 			initialObjects: ofPending,
 			change: putChangedObject(
 				pending,
@@ -228,13 +231,13 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name:           "it had joined",
-			fact:           "Unreported",
+			fact:           "NeedsReport",
 			initialObjects: ofPending,
 			change:         putChangedObject(pending, func(m *v1alpha1.Machine) { m.Status.JoinedAt = &creationTime }),
 		},
 		{
 			name:           "preserved",
-			fact:           "Unreported",
+			fact:           "NeedsReport",
 			initialObjects: failedMachineAndItsSet(),
 			change: putChangedObject(failedMachineAndItsSet()[0].(*v1alpha1.Machine), func(m *v1alpha1.Machine) {
 				m.Status.CurrentStatus.PreserveExpiryTime = &creationTime
@@ -242,23 +245,25 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name: "kept",
-			fact: "Unreported",
+			fact: "NeedsReport",
 			change: putChangedObject(
 				testMachine(),
 				withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto),
 			),
 		},
 		{
-			name:           "ready since a moment",
-			fact:           "Unreported",
-			initialObjects: objectList(sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine())),
+			name: "ready since a moment",
+			fact: "NeedsReport",
+			initialObjects: initialObjects(
+				newSizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 60 }, testMachine()),
+			),
 			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 				m.Status.Conditions[0].LastTransitionTime = metav1.Now()
 			}),
 		},
 		{
 			name: "its deployment has another template",
-			fact: "Unreported",
+			fact: "NeedsReport",
 			change: putChangedObject(
 				testDeployment(),
 				func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "large" },
@@ -266,7 +271,7 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name: "its deployment is paused",
-			fact: "Unreported",
+			fact: "NeedsReport",
 			change: putChangedObject(
 				testDeployment(),
 				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""),
@@ -274,22 +279,22 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name: "its deployment is frozen",
-			fact: "Unreported",
+			fact: "NeedsReport",
 			change: putChangedObject(testDeployment(), func(d *v1alpha1.MachineDeployment) {
 				d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue
 			}),
 		},
-		{name: "its class is gone", fact: "Unreported", change: func(w *bridgeTestEnv) { w.deleteObject(testClass()) }},
+		{name: "its class is gone", fact: "NeedsReport", change: func(w *bridgeTestEnv) { w.deleteObject(testClass()) }},
 		{
 			name: "the template names a class that does not exist",
-			fact: "Unreported",
+			fact: "NeedsReport",
 			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.Class.Name = "none"
 			}),
 		},
 		{
 			name:           "the node of a failed machine asks for it",
-			fact:           "Unreported",
+			fact:           "NeedsReport",
 			initialObjects: failedMachineAndItsSet(),
 			change: putChangedObject(
 				testNode(),
@@ -298,7 +303,7 @@ func machineSetStatusTestCases() []factTestCase {
 		},
 		{
 			name:   "paused",
-			fact:   "Unreported",
+			fact:   "NeedsReport",
 			change: putChangedObject(testMachineSet(), withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, "")),
 		},
 	}
@@ -308,10 +313,10 @@ func machineSetStatusTestCases() []factTestCase {
 // machine.
 func failedMachineAndItsSet() []runtime.Object {
 	m := changedCopy(testMachine(), withPhase(v1alpha1.MachineFailed))
-	return objectList(m, sizedSet(1, nil, m))
+	return initialObjects(m, newSizedSet(1, nil, m))
 }
 
-func TestEverySetFactSignalsTheSet(t *testing.T) {
+func TestEveryChangedSetFactSignalsTheSet(t *testing.T) {
 	rows := append(append(machineSetTestCases(), machineSetActionTestCases()...), machineSetStatusTestCases()...)
 	assertFactsSendSignals(t, reflect.TypeFor[machineSetFacts](), testMachineSet(), readSetFacts, rows, nil)
 }

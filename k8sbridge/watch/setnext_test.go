@@ -16,7 +16,7 @@ import (
 func machineSetActionTestCases() []factTestCase {
 	failed := withPhase(v1alpha1.MachineFailed)
 	granted := withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReplacementGranted, "2026-01-01T00:00:00Z")
-	short := func(change setOption) *v1alpha1.MachineSet { return sizedSet(2, change, testMachine()) }
+	short := func(change setChange) *v1alpha1.MachineSet { return newSizedSet(2, change, testMachine()) }
 	frozen := short(withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue))
 	closed := short(withSetLabel(v1alpha1.LabelScaleUpDisabled, "true"))
 	paused := short(withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationPaused, ""))
@@ -52,7 +52,7 @@ func machineSetActionTestCases() []factTestCase {
 	ending := func(m *v1alpha1.Machine) { m.Status.CurrentStatus.PreserveExpiryTime = &creationTime }
 	updated := func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful }
 	second := machineWithName("second")
-	richer := sizedSet(1, func(s *v1alpha1.MachineSet) {
+	richer := newSizedSet(1, func(s *v1alpha1.MachineSet) {
 		s.Spec.Template.Labels["tier"], s.Spec.Template.Annotations = "front", map[string]string{"team": "shop"}
 	})
 	rich := changedCopy(
@@ -60,147 +60,158 @@ func machineSetActionTestCases() []factTestCase {
 		func(m *v1alpha1.Machine) { m.Labels["tier"], m.Annotations["team"] = "front", "shop" },
 	)
 	withSetStatus(richer, rich)
-	machineWith := func(changes ...machineOption) *v1alpha1.Machine { return changedCopy(testMachine(), changes...) }
-	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return sizedSet(1, nil, m) }
+	machineWith := func(changes ...machineChange) *v1alpha1.Machine { return changedCopy(testMachine(), changes...) }
+	setWith := func(m *v1alpha1.Machine) *v1alpha1.MachineSet { return newSizedSet(1, nil, m) }
 	failedOne, failedGranted := machineWith(failed), machineWith(failed, granted)
 	return []factTestCase{
-		{name: "one is gone", fact: "Next", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
-		{name: "one goes", fact: "Next", change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine])},
-		{name: "one too many", fact: "Next", change: putChangedObject(second)},
+		{name: "one is gone", fact: "NextAction", change: func(w *bridgeTestEnv) { w.deleteObject(testMachine()) }},
+		{name: "one goes", fact: "NextAction", change: putChangedObject(testMachine(), setDeleting[*v1alpha1.Machine])},
+		{name: "one too many", fact: "NextAction", change: putChangedObject(second)},
 		{
 			name:   "the size",
-			fact:   "Next",
+			fact:   "NextAction",
 			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 0 }),
 		},
 		{
 			name:           "no longer just updated",
-			fact:           "Next",
-			initialObjects: objectList(second, machineWith(updated), sizedSet(1, nil, machineWith(updated), second)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(second, machineWith(updated), newSizedSet(1, nil, machineWith(updated), second)),
 			change:         putChangedObject(testMachine()),
 		},
 
-		{name: "a new orphan", fact: "Next", change: putChangedObject(orphanMachine())},
+		{name: "a new orphan", fact: "NextAction", change: putChangedObject(orphanMachine())},
 		{
 			name:           "an orphan's labels match now",
-			fact:           "Next",
-			initialObjects: objectList(orphanMachine(withOtherPool)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(orphanMachine(withOtherMachinePoolLabel)),
 			change:         putChangedObject(orphanMachine()),
 		},
 		{
 			name: "an orphan has lost its owner",
-			fact: "Next",
-			initialObjects: objectList(orphanMachine(func(m *v1alpha1.Machine) {
+			fact: "NextAction",
+			initialObjects: initialObjects(orphanMachine(func(m *v1alpha1.Machine) {
 				m.OwnerReferences = newOwnerReferences(testClass(), "Stranger")
 			})),
 			change: putChangedObject(orphanMachine()),
 		},
-		{name: "its labels do not match", fact: "Next", change: putChangedObject(testMachine(), withOtherPool)},
+		{
+			name:   "its labels do not match",
+			fact:   "NextAction",
+			change: putChangedObject(testMachine(), withOtherMachinePoolLabel),
+		},
 		{
 			name:           "the selector matches another one",
-			fact:           "Next",
-			initialObjects: objectList(orphanMachine(withOtherPool)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(orphanMachine(withOtherMachinePoolLabel)),
 			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{v1alpha1.LabelMachineTemplateHash: "h"}}
 			}),
 		},
 
-		{name: "failed and granted", fact: "Next", change: putChangedObject(testMachine(), failed, granted)},
+		{name: "failed and granted", fact: "NextAction", change: putChangedObject(testMachine(), failed, granted)},
 		{
 			name:           "granted before it failed",
-			fact:           "Next",
-			initialObjects: objectList(machineWith(granted)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(machineWith(granted)),
 			change:         putChangedObject(testMachine(), granted, failed),
 		},
 		{
 			name:           "granted after it failed",
-			fact:           "Next",
-			initialObjects: objectList(failedOne, setWith(failedOne)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(failedOne, setWith(failedOne)),
 			change:         putChangedObject(failedOne, granted),
 		},
 		{
 			name:           "its deployment is not above it any more",
-			fact:           "Next",
-			initialObjects: objectList(failedOne, setWith(failedOne)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(failedOne, setWith(failedOne)),
 			change:         putChangedObject(setWith(failedOne), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil }),
 		},
 		{
 			name: "to be kept",
-			fact: "Next",
-			initialObjects: objectList(
-				sizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, testMachine()),
+			fact: "NextAction",
+			initialObjects: initialObjects(
+				newSizedSet(1, func(s *v1alpha1.MachineSet) { s.Spec.AutoPreserveFailedMachineMax = 1 }, testMachine()),
 			),
 			change: putChangedObject(testMachine(), failed),
 		},
 		{
 			name:           "its time is over",
-			fact:           "Next",
-			initialObjects: objectList(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
+			fact:           "NextAction",
+			initialObjects: initialObjects(machineWith(failed, granted, ending), setWith(machineWith(failed, granted, ending))),
 			change:         putChangedObject(testMachine(), failed, granted),
 		},
 		{
-			name:           "nobody wants it kept",
-			fact:           "Next",
-			initialObjects: objectList(machineWith(failed, granted, wellKept), setWith(machineWith(failed, granted, wellKept))),
-			change:         putChangedObject(testMachine(), failed, granted),
+			name: "nobody wants it kept",
+			fact: "NextAction",
+			initialObjects: initialObjects(
+				machineWith(failed, granted, wellKept),
+				setWith(machineWith(failed, granted, wellKept)),
+			),
+			change: putChangedObject(testMachine(), failed, granted),
 		},
 
 		{
 			name:   "marked by a person",
-			fact:   "Next",
+			fact:   "NextAction",
 			change: putChangedObject(testMachine(), withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationRemediateMachine, "")),
 		},
-		{name: "marked by a health check", fact: "Next", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
-			for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
-				m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
-			}
-		})},
+		{
+			name: "marked by a health check",
+			fact: "NextAction",
+			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
+				for _, kind := range []corev1.NodeConditionType{v1alpha1.MachineHealthCheckSucceeded, v1alpha1.MachineOwnerRemediated} {
+					m.Status.Conditions = append(m.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionFalse})
+				}
+			}),
+		},
 		{
 			name:           "marked by the autoscaler",
-			fact:           "Next",
-			initialObjects: objectList(sizedSet(1, scaled, testMachine()), machineWith(chosen)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(newSizedSet(1, scaled, testMachine()), machineWith(chosen)),
 			change:         putChangedObject(testMachine(), chosen, marked),
 		},
 		{
 			name:           "given the priority that goes with it",
-			fact:           "Next",
-			initialObjects: objectList(sizedSet(1, scaled, testMachine()), machineWith(marked)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(newSizedSet(1, scaled, testMachine()), machineWith(marked)),
 			change:         putChangedObject(testMachine(), chosen, marked),
 		},
 		{
 			name:           "the size changed after that",
-			fact:           "Next",
-			initialObjects: objectList(machineWith(chosen, marked)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(machineWith(chosen, marked)),
 			change:         putChangedObject(testMachineSet(), scaled),
 		},
 
 		{
 			name:           "frozen",
-			fact:           "Next",
-			initialObjects: objectList(short(nil)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(short(nil)),
 			change:         putChangedObject(short(nil), withSetLabel(v1alpha1.LabelFreeze, v1alpha1.ValueTrue)),
 		},
 		{
 			name:           "not frozen any more",
-			fact:           "Next",
-			initialObjects: objectList(frozen),
+			fact:           "NextAction",
+			initialObjects: initialObjects(frozen),
 			change:         putWithoutLabelAndAnnotation(frozen, v1alpha1.LabelFreeze),
 		},
 		{
 			name:           "a person ends the freeze",
-			fact:           "Next",
-			initialObjects: objectList(frozen),
+			fact:           "NextAction",
+			initialObjects: initialObjects(frozen),
 			change:         putChangedObject(frozen, withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationUnfreeze, "")),
 		},
 		{
 			name:           "its deployment is not frozen any more",
-			fact:           "Next",
-			initialObjects: objectList(freezing, frozenBelow),
+			fact:           "NextAction",
+			initialObjects: initialObjects(freezing, frozenBelow),
 			change:         putChangedObject(testDeployment()),
 		},
 		{
 			name:           "a person ends the freeze of its deployment",
-			fact:           "Next",
-			initialObjects: objectList(freezing, frozenBelow),
+			fact:           "NextAction",
+			initialObjects: initialObjects(freezing, frozenBelow),
 			change: putChangedObject(
 				freezing,
 				withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""),
@@ -208,89 +219,89 @@ func machineSetActionTestCases() []factTestCase {
 		},
 		{
 			name:           "its class comes",
-			fact:           "Next",
-			initialObjects: objectList(classless),
+			fact:           "NextAction",
+			initialObjects: initialObjects(classless),
 			change:         putChangedObject(classWithName("large")),
 		},
 		{
 			name:           "the node of a failed machine asks for it no more",
-			fact:           "Next",
-			initialObjects: objectList(failedGranted, askingNode, setWith(failedGranted)),
+			fact:           "NextAction",
+			initialObjects: initialObjects(failedGranted, askingNode, setWith(failedGranted)),
 			change:         putChangedObject(testNode()),
 		},
 		{
 			name:           "current once more",
-			fact:           "Next",
-			initialObjects: objectList(closed),
+			fact:           "NextAction",
+			initialObjects: initialObjects(closed),
 			change:         putWithoutLabelAndAnnotation(closed, v1alpha1.LabelScaleUpDisabled),
 		},
 		{
 			name:           "not paused any more",
-			fact:           "Next",
-			initialObjects: objectList(paused),
+			fact:           "NextAction",
+			initialObjects: initialObjects(paused),
 			change:         putWithoutLabelAndAnnotation(paused, v1alpha1.AnnotationPaused),
 		},
 		{
 			name:           "its deployment is no longer paused",
-			fact:           "Next",
-			initialObjects: objectList(pausing, pausedBelow),
+			fact:           "NextAction",
+			initialObjects: initialObjects(pausing, pausedBelow),
 			change:         putChangedObject(testDeployment()),
 		},
 		{
 			name:           "its deployment is gone, and its pause",
-			fact:           "Next",
-			initialObjects: objectList(pausing, pausedBelow),
+			fact:           "NextAction",
+			initialObjects: initialObjects(pausing, pausedBelow),
 			change:         func(w *bridgeTestEnv) { w.deleteObject(testDeployment()) },
 		},
 		{
 			name:           "what it released is gone",
-			fact:           "Next",
-			initialObjects: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
+			fact:           "NextAction",
+			initialObjects: append(releasedMachines(), newSizedSetWithOrphans(2, releasedMachines())),
 			change:         func(w *bridgeTestEnv) { w.deleteObject(machineWithName("r-0")) },
 		},
 		{
 			name:           "what it released is being deleted",
-			fact:           "Next",
-			initialObjects: append(releasedMachines(), sizedSetWithOrphans(2, releasedMachines())),
+			fact:           "NextAction",
+			initialObjects: append(releasedMachines(), newSizedSetWithOrphans(2, releasedMachines())),
 			change:         putChangedObject(releasedMachine("r-0"), setDeleting[*v1alpha1.Machine]),
 		},
 
 		{
 			name: "the template has another timeout",
-			fact: "Next",
+			fact: "NextAction",
 			change: putChangedObject(testMachineSet(), func(s *v1alpha1.MachineSet) {
 				s.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 					MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 				}
 			}),
 		},
-		{name: "the machine has", fact: "Next", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
+		{name: "the machine has", fact: "NextAction", change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 				MachineDrainTimeout: &metav1.Duration{Duration: time.Minute},
 			}
 		})},
 		{
 			name: "the machine has another node template",
-			fact: "Next",
+			fact: "NextAction",
 			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) {
 				m.Spec.NodeTemplateSpec.Labels = map[string]string{"team": "a"}
 			}),
 		},
 		{
 			name:   "the class's kind",
-			fact:   "Next",
+			fact:   "NextAction",
 			change: putChangedObject(testMachine(), func(m *v1alpha1.Machine) { m.Spec.Class.Kind = "OtherClass" }),
 		},
 		{
 			name:           "the machine has lost a label",
-			fact:           "Next",
-			initialObjects: objectList(withBroaderSelector(richer), rich),
+			fact:           "NextAction",
+			initialObjects: initialObjects(withBroaderSelector(richer), rich),
 			change:         putWithoutLabelAndAnnotation(rich, "tier"),
 		},
 		{
 			name:           "the machine has lost an annotation",
-			fact:           "Next",
-			initialObjects: objectList(withBroaderSelector(richer), rich),
+			fact:           "NextAction",
+			initialObjects: initialObjects(withBroaderSelector(richer), rich),
 			change:         putWithoutLabelAndAnnotation(rich, "team"),
 		},
 	}
@@ -310,7 +321,7 @@ func withBroaderSelector(s *v1alpha1.MachineSet) *v1alpha1.MachineSet {
 func releasedMachine(name string) *v1alpha1.Machine {
 	return changedCopy(
 		machineWithName(name),
-		withOtherPool,
+		withOtherMachinePoolLabel,
 		withAnnotation[*v1alpha1.Machine](v1alpha1.AnnotationReleasedBy, "uid-s"),
 		func(m *v1alpha1.Machine) { m.OwnerReferences = nil },
 	)
@@ -326,8 +337,8 @@ func releasedMachines() []runtime.Object {
 	return all
 }
 
-// sizedSetWithOrphans returns a set with the machine of the test stack. The set's status also covers the orphans.
-func sizedSetWithOrphans(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
+// newSizedSetWithOrphans returns a set with the machine of the test stack. The set's status also covers the orphans.
+func newSizedSetWithOrphans(replicas int32, orphans []runtime.Object) *v1alpha1.MachineSet {
 	s := machineSetWithoutStatus()
 	s.Spec.Replicas = replicas
 	related := set.RelatedObjects{Members: []*v1alpha1.Machine{testMachine()}, Deployment: testDeployment()}

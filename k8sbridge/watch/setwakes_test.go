@@ -35,11 +35,11 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 	}{
 		{"owned: its owner", putChangedObject(machineWithName("second")), []string{signalWithStartLine(testMachineSet())}},
 		{"an orphan: the sets that match it", putChangedObject(orphanMachine()), []string{signalWithStartLine(testMachineSet()), signalWithStartLine(twin)}},
-		{"not the one that selects everything", putChangedObject(orphanMachine(withOtherPool)), []string{signalWithStartLine(apart)}},
+		{"not the one that selects everything", putChangedObject(orphanMachine(withOtherMachinePoolLabel)), []string{signalWithStartLine(apart)}},
 		{"an orphan that nobody matches", putChangedObject(orphanMachine(func(m *v1alpha1.Machine) { m.Labels["pool"] = "c" })), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			runBridgeTest(t, append(stackWithoutPendingWork(), twin, apart, everything), func(w *bridgeTestEnv) {
+			runBridgeTest(t, append(objectsWithoutPendingWork(), twin, apart, everything), func(w *bridgeTestEnv) {
 				w.advanceClock(2 * time.Second)
 				w.takeCalls()
 				row.event(w)
@@ -60,27 +60,31 @@ func TestMachineSignalsItsSetOrTheSetsThatSelectIt(t *testing.T) {
 
 // Writes of an orphan's own workflow signal no set.
 func TestOwnWritesOfAnOrphanSignalNoSet(t *testing.T) {
-	runBridgeTest(t, append(stackWithoutPendingWork(), orphanMachine(withOtherPool)), func(w *bridgeTestEnv) {
-		w.takeCalls()
-		for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
-			w.putObject(orphanMachine(withOtherPool, withPhase(phase)))
-			w.advanceClock(2 * time.Second)
-		}
-		assert.NotContains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
-	})
+	runBridgeTest(
+		t,
+		append(objectsWithoutPendingWork(), orphanMachine(withOtherMachinePoolLabel)),
+		func(w *bridgeTestEnv) {
+			w.takeCalls()
+			for _, phase := range []v1alpha1.MachinePhase{v1alpha1.MachineUnknown, v1alpha1.MachineRunning} {
+				w.putObject(orphanMachine(withOtherMachinePoolLabel, withPhase(phase)))
+				w.advanceClock(2 * time.Second)
+			}
+			assert.NotContains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
+		},
+	)
 }
 
 // The signal to a set that may adopt an orphan has the orphan's version, because the set must read at least this
 // version.
 func TestSignalToASetHasTheVersionsOfItsOrphans(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		orphan := w.putObject(orphanMachine())
 		w.advanceClock(5 * time.Second)
 		w.takeCalls()
 		w.advanceClock(maxResyncInterval) // the set has not adopted the orphan
 		for _, c := range w.takeCalls() {
 			if c.workflowID == workflowIDOf(testMachineSet()) {
-				assert.Equal(t, orphan, c.signalContent.Versions[cache.Machines])
+				assert.Equal(t, orphan, c.signalContent.Versions[cache.MachinesResource])
 				return
 			}
 		}
@@ -91,7 +95,7 @@ func TestSignalToASetHasTheVersionsOfItsOrphans(t *testing.T) {
 // The workflow must read at least the bridge's versions of the class and of a failed machine's node.
 func TestSignalToASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 	lone := changedCopy(testMachineSet(), func(s *v1alpha1.MachineSet) { s.OwnerReferences = nil })
-	runBridgeTest(t, append(stackWithoutPendingWork(), lone), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), lone), func(w *bridgeTestEnv) {
 		class := w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
 		node := w.putObject(changedCopy(testNode(), updateHeartbeat))
 		w.advanceClock(5 * time.Second)
@@ -103,7 +107,7 @@ func TestSignalToASetHasTheVersionsOfItsClassAndNodes(t *testing.T) {
 				assert.Equal(
 					t,
 					[]string{class, node},
-					[]string{c.signalContent.Versions[cache.Classes], c.signalContent.Versions[cache.Nodes]},
+					[]string{c.signalContent.Versions[cache.ClassesResource], c.signalContent.Versions[cache.NodesResource]},
 				)
 				return
 			}
@@ -120,7 +124,7 @@ func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 		waiting,
 		set.RelatedObjects{Deployment: testDeployment(), MissingKinds: []string{"MachineClass"}},
 	)
-	runBridgeTest(t, append(stackWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), waiting), func(w *bridgeTestEnv) {
 		signaled := func() []temporalCall {
 			return slices.DeleteFunc(
 				w.takeCalls(),
@@ -135,7 +139,7 @@ func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 		calls := signaled()
 		require.Len(t, calls, 1)
 		assert.Equal(t, workflowIDOf(waiting), calls[0].workflowID)
-		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Classes])
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.ClassesResource])
 		w.advanceClock(2 * time.Second)
 		w.putObject(changedCopy(classWithName("large"), func(c *v1alpha1.MachineClass) { c.Generation = 2 }))
 		w.advanceClock(2 * time.Second)
@@ -147,7 +151,7 @@ func TestCreatedOrDeletedClassSignalsItsSets(t *testing.T) {
 func TestTheSizeOfADeploymentSignalsNoSet(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{testDeployment(), testMachineSet()}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		w.putReplicas(5)
+		w.putDeploymentWithReplicas(5)
 		w.advanceClock(5 * time.Second)
 		assert.Equal(t, []string{signalWithStartLine(testDeployment())}, w.takeRequests())
 	})

@@ -24,9 +24,9 @@ func (b *Bridge) servesNamespace(namespace string) bool {
 	return recorded && number == b.shard.Number
 }
 
-// servesDeletedObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
+// endsRunsOfDeletedObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
 // namespaces without a recorded shard, because a namespace loses its shard with its last object.
-func (b *Bridge) servesDeletedObjects(namespace string) bool {
+func (b *Bridge) endsRunsOfDeletedObjects(namespace string) bool {
 	_, recorded := b.shards.ShardOfNamespace(namespace)
 	return b.servesNamespace(namespace) || !recorded && b.shard.Number == 0
 }
@@ -59,7 +59,7 @@ func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 		return nil
 	}
 	now := map[string]bool{}
-	for _, namespace := range b.shards.Table().Namespaces(b.shard.Number) {
+	for _, namespace := range b.shards.Table().NamespacesOfShard(b.shard.Number) {
 		now[namespace] = true
 	}
 	if known == nil {
@@ -75,9 +75,9 @@ func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 	return now
 }
 
-// shardAssignInterval is the interval at which new namespaces get a shard. A check that finds none sends no request.
+// shardAssignmentInterval is the interval at which new namespaces get a shard. A check that finds none sends no request.
 // Source: a person who creates the first object of a namespace does not notice the delay.
-const shardAssignInterval = 2 * time.Second
+const shardAssignmentInterval = 2 * time.Second
 
 // AssignNamespaces records a shard for each namespace that has objects, until ctx ends. If the record is deleted,
 // AssignNamespaces writes the same shards again. Only one process of an installation may call it at a time; a second
@@ -97,7 +97,7 @@ func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.Co
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(shardAssignInterval):
+		case <-time.After(shardAssignmentInterval):
 		}
 	}
 }
@@ -105,7 +105,7 @@ func (b *Bridge) AssignNamespaces(ctx context.Context, configMaps typedcorev1.Co
 // namespacesWithObjects returns the namespaces that have objects on which the bridge acts, in any order.
 func (b *Bridge) namespacesWithObjects() []string {
 	seen := map[string]bool{}
-	for kind, informer := range b.watchedInformers() {
+	for kind, informer := range b.informersByKind() {
 		for _, id := range informer.GetStore().ListKeys() {
 			if namespace, _, err := cache.SplitMetaNamespaceKey(id); err == nil && !seen[namespace] {
 				seen[namespace] = b.actsOnNamespace(kind, namespace)
@@ -124,7 +124,7 @@ func (b *Bridge) CountUnservedNamespaces(workers, bridges map[int]string) map[cl
 		number, recorded := b.shards.ShardOfNamespace(namespace)
 		counts[claims.DecideUnservedReason(number, recorded, workers, bridges)]++
 	}
-	delete(counts, claims.NotUnserved)
+	delete(counts, claims.ReasonNone)
 	return counts
 }
 
@@ -132,11 +132,11 @@ func (b *Bridge) assignNamespacesOnce(ctx context.Context, configMaps typedcorev
 	if count == 0 {
 		return nil
 	}
-	data, record := b.shards.Table().Assign(count, b.namespacesWithObjects()), b.shards.Record()
+	data, record := b.shards.Table().AssignNamespaces(count, b.namespacesWithObjects()), b.shards.Record()
 	if record != nil && maps.Equal(record.Data, data) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, recordWriteTimeout)
+	ctx, cancel := context.WithTimeout(ctx, shardRecordWriteTimeout)
 	defer cancel()
 	if record == nil {
 		record = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: shard.RecordName}, Data: data}
@@ -149,5 +149,5 @@ func (b *Bridge) assignNamespacesOnce(ctx context.Context, configMaps typedcorev
 	return err
 }
 
-// recordWriteTimeout is the timeout of one write of the record.
-const recordWriteTimeout = 10 * time.Second
+// shardRecordWriteTimeout is the timeout of one write of the record.
+const shardRecordWriteTimeout = 10 * time.Second

@@ -20,8 +20,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// startBridgeOfShard makes the bridge of a shard the leader. The record of the shards has these namespaces.
-func (w *bridgeTestEnv) startBridgeOfShard(number int, data map[string]string) (record func(data map[string]string)) {
+// startLeaderOfShard makes the bridge of a shard the leader. The record of the shards has these namespaces.
+func (w *bridgeTestEnv) startLeaderOfShard(number int, data map[string]string) (record func(data map[string]string)) {
 	w.t.Helper()
 	client := kubefake.NewClientset()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName}, Data: data}
@@ -48,7 +48,7 @@ func TestABridgeSignalsOnlyTheNamespacesOfItsShard(t *testing.T) {
 	m := changedCopy(testMachine(), setNotCreated)
 	runBridgeTest(t, []runtime.Object{testClass(), m}, func(w *bridgeTestEnv) {
 		w.takeCalls()
-		record := w.startBridgeOfShard(1, map[string]string{"installation.shards": "2", "ns": "0"})
+		record := w.startLeaderOfShard(1, map[string]string{"installation.shards": "2", "ns": "0"})
 		assert.Empty(t, w.takeCalls(), "the namespace belongs to shard 0")
 		w.putObject(changedCopy(m, func(m *v1alpha1.Machine) { m.Spec.Class.Name = "other" }))
 		w.runDebouncedWork()
@@ -71,7 +71,7 @@ func TestABridgeSignalsOnlyTheNamespacesOfItsShard(t *testing.T) {
 	})
 }
 
-func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
+func TestShardZeroAssignsNewNamespacesToShards(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
 		client := kubefake.NewClientset()
 		shards := shard.NewMap(client, "default", func(err error) { require.NoError(t, err) })
@@ -99,7 +99,7 @@ func TestShardZeroGivesNewNamespacesAShard(t *testing.T) {
 }
 
 // A person may delete the record, or make a mistake in an entry: no namespace moves.
-func TestShardZeroRestoresTheRecord(t *testing.T) {
+func TestShardZeroRestoresTheShardRecord(t *testing.T) {
 	runBridgeTest(t, []runtime.Object{testClass()}, func(w *bridgeTestEnv) {
 		right := map[string]string{"installation.shards": "3", "ns": "2"}
 		record := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: shard.RecordName}, Data: right}
@@ -149,7 +149,7 @@ func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
 		defer end()
 		var served atomic.Int32
 		go b.AssignNamespaces(ctx, configMaps, func() int { return int(served.Load()) })
-		time.Sleep(2 * shardAssignInterval)
+		time.Sleep(2 * shardAssignmentInterval)
 		w.runDueWork()
 		require.Nil(t, shards.Record(), "no worker has run")
 		for _, step := range []struct {
@@ -161,7 +161,7 @@ func TestNewNamespacesWaitForWorkersOfAllShards(t *testing.T) {
 			{4, map[string]string{"installation.shards": "4", "ns": "0", "other": "1"}},
 		} {
 			served.Store(step.served)
-			time.Sleep(2 * shardAssignInterval)
+			time.Sleep(2 * shardAssignmentInterval)
 			w.runDueWork()
 			written, err := configMaps.Get(w.t.Context(), shard.RecordName, metav1.GetOptions{})
 			require.NoError(t, err)
@@ -186,13 +186,13 @@ func TestNamespacesThatNobodyServesAreCounted(t *testing.T) {
 		defer b.sweepScheduler.queue.ShutDown()
 		both := map[int]string{0: "a", 1: "b"}
 		type counts = map[claims.UnservedReason]int
-		assert.Equal(t, counts{claims.NoShard: 1}, b.CountUnservedNamespaces(both, both))
+		assert.Equal(t, counts{claims.ReasonNoShard: 1}, b.CountUnservedNamespaces(both, both))
 		assert.Equal(
 			t,
-			counts{claims.NoShard: 1, claims.NoWorker: 1},
+			counts{claims.ReasonNoShard: 1, claims.ReasonNoWorker: 1},
 			b.CountUnservedNamespaces(map[int]string{0: "a"}, both),
 		)
-		assert.Equal(t, counts{claims.NoShard: 1, claims.NoWorker: 1, claims.NoBridge: 1},
+		assert.Equal(t, counts{claims.ReasonNoShard: 1, claims.ReasonNoWorker: 1, claims.ReasonNoBridge: 1},
 			b.CountUnservedNamespaces(map[int]string{0: "a"}, map[int]string{0: "", 1: "b"}))
 	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestStackWithoutPendingWorkSendsNoSignal(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		assert.Empty(t, w.takeRequests(), "when the leader begins")
 		for range 12 {
 			w.putObject(changedCopy(testNode(), updateHeartbeat))
@@ -29,7 +29,7 @@ func TestStackWithoutPendingWorkSendsNoSignal(t *testing.T) {
 }
 
 func TestOwnStatusWritesSendNoSignal(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(testMachine(), func(m *v1alpha1.Machine) {
 			m.Status.LastOperation.Description, m.Status.LastOperation.LastUpdateTime = "again", creationTime
 			m.Status.Conditions = testNode().Status.Conditions
@@ -63,14 +63,14 @@ func TestNewMachineSignalsItselfAndItsSet(t *testing.T) {
 		assert.Equal(t, "garden/machine/ns/m/uid-m", c.workflowID)
 		assert.Equal(t, "uid-m", c.signalContent.UID)
 		assert.Equal(t, cache.ObjectRef{Namespace: "ns", Name: "m", UID: "uid-m"}, c.input.Ref)
-		assert.Equal(t, version, c.signalContent.Versions[cache.Machines])
-		assert.Equal(t, class, c.signalContent.Versions[cache.Classes], "the worker may not have the class yet")
+		assert.Equal(t, version, c.signalContent.Versions[cache.MachinesResource])
+		assert.Equal(t, class, c.signalContent.Versions[cache.ClassesResource], "the worker may not have the class yet")
 		assert.Equal(t, c.signalContent.Versions, c.input.Versions, "the first decision of a new run reads no less")
 		assert.Equal(t, testInstallation.Shard(0).TaskQueue(run.QueueMachines), c.options.TaskQueue)
 		assert.Equal(t, "Machine ns/m", c.options.StaticSummary)
 		assert.Equal(
 			t,
-			run.StartAttributes(
+			run.StartSearchAttributes(
 				"ns",
 				run.ParentNames{Machine: "m", MachineSet: "s", MachineDeployment: "d", Provider: "virtual"},
 			),
@@ -116,7 +116,7 @@ func TestOwnWritesOfACreationSendNoSignal(t *testing.T) {
 		w.runDebouncedWork()
 		calls := w.takeCalls()
 		require.Len(t, calls, 1, "the node is ready")
-		assert.Equal(t, version, calls[0].signalContent.Versions[cache.Nodes])
+		assert.Equal(t, version, calls[0].signalContent.Versions[cache.NodesResource])
 		write(func() {
 			m.Status.CurrentStatus.Phase, m.Status.Conditions = v1alpha1.MachineRunning, testMachine().Status.Conditions
 		})
@@ -145,7 +145,7 @@ func TestRecordedCreationSignalsAMachineWhoseNodeIsReady(t *testing.T) {
 		assert.Equal(
 			t,
 			node,
-			calls[0].signalContent.Versions[cache.Nodes],
+			calls[0].signalContent.Versions[cache.NodesResource],
 			"else a worker whose nodes are late would wait for this one",
 		)
 	})
@@ -155,7 +155,7 @@ func TestRecordedCreationSignalsAMachineWhoseNodeIsReady(t *testing.T) {
 func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 	for _, pause := range []time.Duration{time.Millisecond, 5 * time.Second} {
 		t.Run(pause.String(), func(t *testing.T) {
-			runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+			runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 				for range 3 {
 					w.putObject(changedCopy(testNode(), setNodeUnready))
 					w.advanceClock(pause)
@@ -185,7 +185,7 @@ func TestFlappingNodeSignalsItsMachine(t *testing.T) {
 // While a machine is being deleted, only the health of its node signals the machine. After the drain, no change of the
 // node signals the machine.
 func TestOnlyNodeHealthSignalsADeletingMachine(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		going := changedCopy(testMachine(), setDeleting[*v1alpha1.Machine])
 		w.putObject(going)
 		w.runDueWork()
@@ -225,14 +225,14 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 		setNotCreated,
 		func(m *v1alpha1.Machine) { m.Spec.Class.Name = "large" },
 	)
-	runBridgeTest(t, append(stackWithoutPendingWork(), waiting, gone, elsewhere), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), waiting, gone, elsewhere), func(w *bridgeTestEnv) {
 		w.takeCalls()
 		class := changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Generation = 2 })
 		version := w.putObject(class)
 		w.runDueWork()
 		calls := w.takeCalls()
 		for _, c := range calls {
-			assert.Equal(t, version, c.signalContent.Versions[cache.Classes])
+			assert.Equal(t, version, c.signalContent.Versions[cache.ClassesResource])
 		}
 		assert.ElementsMatch(
 			t,
@@ -279,7 +279,7 @@ func TestClassAndSecretSignalObjectsWithPendingWork(t *testing.T) {
 // The bridge may receive a set's status later than the machines from which the status was computed, and may then find
 // no pending work. At the next resync, the bridge evaluates the set with its current status.
 func TestResyncCorrectsALateSetStatus(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(testMachine(), withPhase(v1alpha1.MachineUnknown)))
 		w.runDebouncedWork()
 		assert.Contains(t, w.takeRequests(), signalWithStartLine(testMachineSet()))
@@ -301,7 +301,7 @@ func TestResyncCorrectsALateSetStatus(t *testing.T) {
 func TestMachineThatChangesItsOwnerSignalsBothSets(t *testing.T) {
 	other := testMachineSet()
 	other.Name, other.UID = "other", "uid-other"
-	runBridgeTest(t, append(stackWithoutPendingWork(), other), func(w *bridgeTestEnv) {
+	runBridgeTest(t, append(objectsWithoutPendingWork(), other), func(w *bridgeTestEnv) {
 		w.advanceClock(time.Second)
 		w.takeCalls()
 		w.putObject(
@@ -319,7 +319,7 @@ func TestMachineThatChangesItsOwnerSignalsBothSets(t *testing.T) {
 }
 
 func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		w.putObject(changedCopy(testNode(), func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "x"}} }))
 		w.advanceClock(2 * time.Second)
 		assert.Empty(t, w.takeRequests(), "the machine is still calm")
@@ -327,7 +327,7 @@ func TestIrrelevantTaintsSendNoSignal(t *testing.T) {
 }
 
 func TestUnknownNodeConditionSignalsTheMachine(t *testing.T) {
-	runBridgeTest(t, stackWithoutPendingWork(), func(w *bridgeTestEnv) {
+	runBridgeTest(t, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
 		n := changedCopy(testNode(), func(n *corev1.Node) {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: "Odd", Status: corev1.ConditionTrue})
 		})

@@ -20,15 +20,15 @@ func rolloutKinds() map[run.Kind]run.Kind {
 	}
 }
 
-// strayPageSize is the page size for listing open runs. Source: the maximum of Temporal's server.
-const strayPageSize = 1000
+// openRunPageSize is the page size for listing open runs. Source: the maximum of Temporal's server.
+const openRunPageSize = 1000
 
-// signalStrayRuns signals each open run whose object no longer exists or is no longer in a namespace of Millwright. If
+// signalRunsWithoutObject signals each open run whose object no longer exists or is no longer in a namespace of Millwright. If
 // an object is deleted while no bridge is the leader, no bridge gets an event of the deletion, and a run without a
 // timer would stay open forever. The run itself detects that its object is gone.
-func (b *Bridge) signalStrayRuns(ctx context.Context) error {
+func (b *Bridge) signalRunsWithoutObject(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
-	for kind, informer := range b.watchedInformers() {
+	for kind, informer := range b.informersByKind() {
 		for _, item := range informer.GetStore().List() {
 			if o := item.(metav1.Object); b.actsOnNamespace(kind, o.GetNamespace()) {
 				known[string(o.GetUID())] = true
@@ -45,7 +45,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 	for {
 		answer, err := b.workflowClient.ListWorkflow(
 			ctx,
-			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: strayPageSize, NextPageToken: page},
+			&workflowservice.ListWorkflowExecutionsRequest{Query: query, PageSize: openRunPageSize, NextPageToken: page},
 		)
 		if err != nil {
 			return fmt.Errorf("list open runs: %w", err)
@@ -53,7 +53,7 @@ func (b *Bridge) signalStrayRuns(ctx context.Context) error {
 		for _, open := range answer.GetExecutions() {
 			id := open.GetExecution().GetWorkflowId()
 			kind, ref, ours := b.shard.Installation.ParseID(id)
-			if !ours || known[ref.UID] || !b.servesDeletedObjects(ref.Namespace) {
+			if !ours || known[ref.UID] || !b.endsRunsOfDeletedObjects(ref.Namespace) {
 				continue
 			}
 			for of, rollout := range rolloutKinds() {

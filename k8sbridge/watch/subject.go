@@ -28,7 +28,7 @@ type subject struct {
 	ref            cache.ObjectRef
 	generation     int64
 	isBeingDeleted bool
-	owner          run.ParentNames
+	parentNames    run.ParentNames
 	decision       attention.Decision
 	// versions are the resource versions of all objects that the decision read. The workflow's decision must read at
 	// least the subject's versions: for a resource without an event, such as a new machine's class, the worker's
@@ -93,37 +93,37 @@ func (b *Bridge) machineSetSubject(of *v1alpha1.MachineSet) subject {
 	related := set.ReadRelatedObjects(b.cluster, of)
 	observed := set.ScaleFacts(of, related, time.Now(), 0)
 	plan := set.ExplainPlan(of, related, observed, scale.PlanSet(observed))
-	s := newSubject(cache.Sets, of, pendingWorkOrStatusWrite(plan.Pending, plan.IsShownInStatus))
+	s := newSubject(cache.SetsResource, of, pendingWorkOrStatusWrite(plan.PendingWork, plan.IsShownInStatus))
 	for _, m := range slices.Concat(related.Members, related.Orphans) {
-		s.versions.RaiseVersion(cache.Machines, m.ResourceVersion)
+		s.versions.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 		if node := related.PreservationNode(m); node != nil {
-			s.versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+			s.versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 		}
 	}
-	s.versions.RaiseVersion(cache.ControlPlanes, related.ControlPlaneVersion)
-	s.versions.RaiseVersion(cache.Classes, related.ClassVersion)
+	s.versions.RaiseVersion(cache.ControlPlanesResource, related.ControlPlaneVersion)
+	s.versions.RaiseVersion(cache.ClassesResource, related.ClassVersion)
 	if related.Policy != nil {
-		s.versions.RaiseVersion(cache.RolloutPolicies, related.Policy.ResourceVersion)
+		s.versions.RaiseVersion(cache.RolloutPoliciesResource, related.Policy.ResourceVersion)
 	}
 	if related.Deployment != nil {
-		s.versions.RaiseVersion(cache.Deployments, related.Deployment.ResourceVersion)
+		s.versions.RaiseVersion(cache.DeploymentsResource, related.Deployment.ResourceVersion)
 	}
-	s.owner = run.ParentNames{MachineSet: of.Name, MachineDeployment: controllerName(of)}
+	s.parentNames = run.ParentNames{MachineSet: of.Name, MachineDeployment: controllerName(of)}
 	return s
 }
 
 // classSubject returns the subject for a class. The subject's versions include the versions of the other objects in the
 // namespace that the decision reads.
 func (b *Bridge) classSubject(c *v1alpha1.MachineClass) subject {
-	neighbours := class.ReadNamespace(b.cluster, c.Namespace)
+	neighbours := class.ReadNamespaceObjects(b.cluster, c.Namespace)
 	facts := class.Facts(c, neighbours)
 	served, asked := b.hasWorker(c.ProviderName())
 	facts.ServingKnown, facts.Unserved = asked, !served
-	s := newSubject(cache.Classes, c, attention.DecideClass(facts))
+	s := newSubject(cache.ClassesResource, c, attention.DecideClass(facts))
 	for resource, version := range neighbours.ResourceVersions() {
 		s.versions.RaiseVersion(resource, version)
 	}
-	s.owner = run.ParentNames{Provider: c.ProviderName()}
+	s.parentNames = run.ParentNames{Provider: c.ProviderName()}
 	return s
 }
 
@@ -139,21 +139,21 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 		&d.Status,
 		deployment.ExplanationFacts(tree, plan, hold, now).BlockedSummary(now),
 	)
-	s := newSubject(cache.Deployments, d, pendingWorkOrStatusWrite(plan.Pending, said))
+	s := newSubject(cache.DeploymentsResource, d, pendingWorkOrStatusWrite(plan.PendingWork, said))
 	if tree.Policy != nil {
-		s.versions.RaiseVersion(cache.RolloutPolicies, tree.Policy.ResourceVersion)
+		s.versions.RaiseVersion(cache.RolloutPoliciesResource, tree.Policy.ResourceVersion)
 	}
 	for _, set := range slices.Concat(tree.Sets, tree.Orphans) {
-		s.versions.RaiseVersion(cache.Sets, set.ResourceVersion)
+		s.versions.RaiseVersion(cache.SetsResource, set.ResourceVersion)
 	}
 	for _, m := range tree.Members {
-		s.versions.RaiseVersion(cache.Machines, m.ResourceVersion)
+		s.versions.RaiseVersion(cache.MachinesResource, m.ResourceVersion)
 		if node := tree.NodeOfMachine(m); node != nil &&
 			d.Spec.Strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType {
-			s.versions.RaiseVersion(cache.Nodes, node.ResourceVersion) // the node has the result of the in-place update
+			s.versions.RaiseVersion(cache.NodesResource, node.ResourceVersion) // the node has the result of the in-place update
 		}
 	}
-	s.owner = run.ParentNames{MachineDeployment: d.Name}
+	s.parentNames = run.ParentNames{MachineDeployment: d.Name}
 	s.openRolloutID = deployment.CurrentRolloutID(d)
 	return s
 }
@@ -162,21 +162,21 @@ func (b *Bridge) deploymentSubject(d *v1alpha1.MachineDeployment) subject {
 // and class.
 func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 	node, related := b.cluster.NodeOfMachine(m), machine.ReadRelatedObjects(b.cluster, m)
-	s := newSubject(cache.Machines, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
+	s := newSubject(cache.MachinesResource, m, attention.PlanMachine(machine.Facts(m, related, time.Time{})).Decision)
 	s.hasUnreportedBlocker = !machine.StatusShowsBlockers(
 		m,
 		machine.ExplanationFacts(m, related.Class, time.Now()).CurrentWait(),
 	)
 	if node != nil {
-		s.versions.RaiseVersion(cache.Nodes, node.ResourceVersion)
+		s.versions.RaiseVersion(cache.NodesResource, node.ResourceVersion)
 	}
-	s.owner = run.ParentNames{Machine: m.Name, MachineSet: controllerName(m)}
-	if set, found := b.cluster.MachineSet(m.Namespace + "/" + s.owner.MachineSet); found {
-		s.owner.MachineDeployment = controllerName(set)
+	s.parentNames = run.ParentNames{Machine: m.Name, MachineSet: controllerName(m)}
+	if set, found := b.cluster.MachineSet(m.Namespace + "/" + s.parentNames.MachineSet); found {
+		s.parentNames.MachineDeployment = controllerName(set)
 	}
 	if class, found := b.cluster.Class(m.Namespace + "/" + m.Spec.Class.Name); found {
-		s.owner.Provider = class.ProviderName()
-		s.versions.RaiseVersion(cache.Classes, class.ResourceVersion)
+		s.parentNames.Provider = class.ProviderName()
+		s.versions.RaiseVersion(cache.ClassesResource, class.ResourceVersion)
 	}
 	return s
 }
@@ -185,7 +185,7 @@ func (b *Bridge) machineSubject(m *v1alpha1.Machine) subject {
 // status does not name the blocker, pendingWorkOrStatusWrite returns the write of the status as pending work.
 func pendingWorkOrStatusWrite(pending attention.Decision, said bool) attention.Decision {
 	if pending.NeedsNothing() && !said {
-		return attention.Decision{Need: attention.NeedScale, Why: "the status does not say what blocks it"}
+		return attention.Decision{Need: attention.NeedScaling, Why: "the status does not say what blocks it"}
 	}
 	return pending
 }
@@ -199,8 +199,8 @@ func newSubject(resource cache.Resource, o metav1.Object, d attention.Decision) 
 
 // startOptions returns the start options for the object's workflow.
 func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOptions {
-	s.owner.Cluster = cmp.Or(s.owner.Cluster, b.cluster.ClusterNameOfNamespace(k.namespace))
-	turns := s.owner
+	s.parentNames.Cluster = cmp.Or(s.parentNames.Cluster, b.cluster.ClusterNameOfNamespace(k.namespace))
+	turns := s.parentNames
 	if b.cluster.HasTargetPerNamespace() { // the namespaces take turns, because a tenant may make many deployments
 		turns = run.ParentNames{}
 	}
@@ -208,7 +208,7 @@ func (b *Bridge) startOptions(k objectKey, s subject) client.StartWorkflowOption
 		ID:                       b.shard.Installation.ID(k.kind, s.ref),
 		TaskQueue:                b.shard.TaskQueue(run.QueueMachines),
 		WorkflowIDConflictPolicy: enumspb.WORKFLOW_ID_CONFLICT_POLICY_USE_EXISTING,
-		TypedSearchAttributes:    run.StartAttributes(k.namespace, s.owner),
+		TypedSearchAttributes:    run.StartSearchAttributes(k.namespace, s.parentNames),
 		Priority:                 run.TaskPriority(k.kind, k.namespace, turns),
 		StaticSummary:            fmt.Sprintf("%s %s/%s", k.kind, k.namespace, k.name),
 		StaticDetails:            "started because: " + s.decision.Why,

@@ -52,7 +52,7 @@ func (w *nodeWatches) endWatch(namespace string, watch *nodeWatch) {
 
 // watchNodes watches the nodes of all targets until stop is called.
 func (b *Bridge) watchNodes() (stop func()) {
-	end := b.cluster.OnTarget(b.watchTarget)
+	end := b.cluster.OnTarget(b.watchTargetNodes)
 	return func() {
 		end()
 		for namespace, watch := range b.nodeWatches.watchesByNamespace() {
@@ -61,16 +61,16 @@ func (b *Bridge) watchNodes() (stop func()) {
 	}
 }
 
-// watchTarget watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A target
+// watchTargetNodes watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A target
 // may have no nodes to watch.
-func (b *Bridge) watchTarget(namespace string, target *observecache.Target) {
+func (b *Bridge) watchTargetNodes(namespace string, target *observecache.Target) {
 	b.nodeWatches.endWatch(namespace, b.nodeWatches.watchesByNamespace()[namespace])
-	informer := target.Informer(observecache.Nodes)
+	informer := target.Informer(observecache.NodesResource)
 	if informer == nil {
 		return
 	}
 	watch := &nodeWatch{target: target, fingerprints: map[string]fingerprints{}}
-	registration, err := informer.AddEventHandler(b.eventHandler(observecache.Nodes, informer, watch))
+	registration, err := informer.AddEventHandler(b.eventHandler(observecache.NodesResource, informer, watch))
 	if err != nil { // the informer has stopped, because another target replaces this target
 		b.log.Warn("nodes are not watched", "namespace", namespace, "error", err)
 		return
@@ -140,7 +140,7 @@ func (b *Bridge) runTargetReportWatch(ctx context.Context, group *sync.WaitGroup
 // EvaluateMachines evaluates the machines of a namespace, because its target became ready. Machines without pending
 // work get no signal. EvaluateMachines is safe for concurrent use.
 func (b *Bridge) EvaluateMachines(namespace string) {
-	for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.Machines)) {
+	for _, m := range observecache.AllObjects[*v1alpha1.Machine](b.cluster.Informer(observecache.MachinesResource)) {
 		if m.Namespace == namespace {
 			b.enqueue(objectKey{run.KindMachine, m.Namespace, m.Name}, signalRequest{}, debounceDelay)
 		}

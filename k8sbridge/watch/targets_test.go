@@ -19,9 +19,9 @@ import (
 
 // fakeTargets has the targets of namespaces, like the Registry.
 type fakeTargets struct {
-	mu      sync.Mutex
-	targets map[string]*cache.Target
-	handle  func(namespace string, target *cache.Target)
+	mu            sync.Mutex
+	targets       map[string]*cache.Target
+	targetHandler func(namespace string, target *cache.Target)
 }
 
 func (f *fakeTargets) Target(namespace string) *cache.Target {
@@ -33,25 +33,25 @@ func (f *fakeTargets) Target(namespace string) *cache.Target {
 func (f *fakeTargets) OnTarget(handle func(string, *cache.Target)) (stop func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.handle = handle
+	f.targetHandler = handle
 	for namespace, target := range f.targets {
 		handle(namespace, target)
 	}
 	return func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		f.handle = func(string, *cache.Target) {}
+		f.targetHandler = func(string, *cache.Target) {}
 	}
 }
 
-func (*fakeTargets) Demand(string) {}
+func (*fakeTargets) KeepConnected(string) {}
 
 // setTarget replaces the target of a namespace.
 func (f *fakeTargets) setTarget(namespace string, target *cache.Target) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.targets[namespace] = target
-	f.handle(namespace, target)
+	f.targetHandler(namespace, target)
 }
 
 // endConnection ends the connection of a namespace without another target.
@@ -85,9 +85,9 @@ func (w *bridgeTestEnv) newTargetCluster(identity string, nodes ...*corev1.Node)
 // putNode creates or replaces a node with a new version.
 func (c targetCluster) putNode(node *corev1.Node) {
 	c.t.Helper()
-	c.lastVersion++
+	c.lastResourceVersion++
 	node = node.DeepCopy()
-	node.ResourceVersion = strconv.Itoa(c.lastVersion)
+	node.ResourceVersion = strconv.Itoa(c.lastResourceVersion)
 	tracker, resource := c.client.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
 	if _, err := tracker.Get(resource, "", node.Name); err != nil {
 		require.NoError(c.t, tracker.Create(resource, node, ""))
@@ -183,7 +183,7 @@ func TestNodesOfATargetSignalNoMachineOfAnotherTarget(t *testing.T) {
 func TestObjectsOfANamespaceWithItsOwnTargetShareAFairnessKey(t *testing.T) {
 	runTargetsTest(t, func(w *bridgeTestEnv, _ *fakeTargets) {
 		keyOf := func(namespace, deployment string) string {
-			of := subject{owner: run.ParentNames{MachineDeployment: deployment}}
+			of := subject{parentNames: run.ParentNames{MachineDeployment: deployment}}
 			return w.bridge.startOptions(objectKey{run.KindMachine, namespace, "m"}, of).Priority.FairnessKey
 		}
 		assert.Equal(t, keyOf("ns", "a"), keyOf("ns", "b"))

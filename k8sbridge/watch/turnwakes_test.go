@@ -11,8 +11,8 @@ import (
 
 // The end of a drain signals the next machine in the drain queue, whatever the outcome of the drain. No object of the
 // queued machine changes when the drain ends, so without this signal the machine would wait for the next resync.
-func TestFreeDrainTurnSignalsTheNextMachine(t *testing.T) {
-	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) machineOption {
+func TestEndOfADrainSignalsTheNextMachine(t *testing.T) {
+	in := func(stage v1alpha1.MachineDeletionStage, drain *v1alpha1.MachineDrain, queued bool) machineChange {
 		return func(m *v1alpha1.Machine) {
 			setDeleting(m)
 			m.Status.CurrentStatus.Phase = v1alpha1.MachineTerminating

@@ -58,11 +58,11 @@ type temporalCall struct {
 type fakeTemporal struct {
 	mu                 sync.Mutex
 	calls              []temporalCall
-	nextError          error         // error that every call returns
+	callError          error         // error that every call returns
 	answerDelay        time.Duration // answerDelay is the delay of Temporal's answer
 	closedWorkflowID   string        // ID of a workflow that is not open: a plain signal returns NotFound
 	openRunIDs         []string      // IDs of all open runs
-	callsInFlight      map[string]int
+	inFlightCallCounts map[string]int
 	maxConcurrentCalls int // maximum number of concurrent calls for one workflow
 }
 
@@ -72,9 +72,9 @@ func (f *fakeTemporal) recordCall(ctx context.Context, c temporalCall) error {
 	c.signalContent.Versions, c.input.Versions = maps.Clone(c.signalContent.Versions), maps.Clone(c.input.Versions)
 	f.mu.Lock()
 	f.calls = append(f.calls, c)
-	f.callsInFlight[c.workflowID]++
-	f.maxConcurrentCalls = max(f.maxConcurrentCalls, f.callsInFlight[c.workflowID])
-	answer, delay := f.nextError, f.answerDelay
+	f.inFlightCallCounts[c.workflowID]++
+	f.maxConcurrentCalls = max(f.maxConcurrentCalls, f.inFlightCallCounts[c.workflowID])
+	answer, delay := f.callError, f.answerDelay
 	f.mu.Unlock()
 	select {
 	case <-ctx.Done():
@@ -82,7 +82,7 @@ func (f *fakeTemporal) recordCall(ctx context.Context, c temporalCall) error {
 	case <-time.After(delay):
 	}
 	f.mu.Lock()
-	f.callsInFlight[c.workflowID]--
+	f.inFlightCallCounts[c.workflowID]--
 	f.mu.Unlock()
 	return answer
 }
@@ -110,8 +110,8 @@ func (f *fakeTemporal) ListWorkflow(
 ) (*workflowservice.ListWorkflowExecutionsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.nextError != nil {
-		return nil, f.nextError
+	if f.callError != nil {
+		return nil, f.callError
 	}
 	runs := slices.DeleteFunc(slices.Clone(f.openRunIDs), func(id string) bool {
 		// keep runs whose type is in the query, and runs with an unknown type
@@ -151,11 +151,11 @@ func (f *fakeTemporal) ExecuteWorkflow(
 	)
 }
 
-// setAnswer sets the answer to all later calls.
-func (f *fakeTemporal) setAnswer(answer error, delay time.Duration) {
+// setCallResult sets the answer to all later calls.
+func (f *fakeTemporal) setCallResult(answer error, delay time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.nextError, f.answerDelay = answer, delay
+	f.callError, f.answerDelay = answer, delay
 }
 
 // closeWorkflow marks a workflow as not open.
@@ -169,19 +169,19 @@ func (f *fakeTemporal) closeWorkflow(id string) {
 // clock.
 type bridgeTestEnv struct {
 	*fakeTemporal
-	t              *testing.T
-	machineClient  *fake.Clientset
-	targetClient   *kubefake.Clientset
-	metadataClient *metadatafake.FakeMetadataClient
-	controlClient  *dynamicfake.FakeDynamicClient
-	capiServer     *capitest.FakeServer // server of the Cluster API objects; nil without such objects
-	capiCache      *capi.Cache
-	cluster        *cache.Cluster
-	bridge         *Bridge
-	metrics        *prometheus.Registry // metrics of the current bridge
-	lastVersion    int
-	stopBridge     func()
-	prepareBridge  func(*Bridge) // changes a bridge before it runs; may be nil
+	t                   *testing.T
+	machineClient       *fake.Clientset
+	targetClient        *kubefake.Clientset
+	metadataClient      *metadatafake.FakeMetadataClient
+	dynamicClient       *dynamicfake.FakeDynamicClient
+	capiServer          *capitest.FakeServer // server of the Cluster API objects; nil without such objects
+	capiCache           *capi.Cache
+	cluster             *cache.Cluster
+	bridge              *Bridge
+	metrics             *prometheus.Registry // metrics of the current bridge
+	lastResourceVersion int
+	stopBridge          func()
+	prepareBridge       func(*Bridge) // changes a bridge before it runs; may be nil
 }
 
 // runBridgeTest runs a test with a bridge that has evaluated the given objects and is idle.
@@ -201,13 +201,13 @@ func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 	scheme := metadatafake.NewTestScheme()
 	require.NoError(t, metav1.AddMetaToScheme(scheme))
 	w := &bridgeTestEnv{
-		fakeTemporal:   &fakeTemporal{callsInFlight: map[string]int{}},
-		t:              t,
-		lastVersion:    100,
-		machineClient:  fake.NewSimpleClientset(),
-		targetClient:   kubefake.NewClientset(),
-		metadataClient: metadatafake.NewSimpleMetadataClient(scheme),
-		controlClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
+		fakeTemporal:        &fakeTemporal{inFlightCallCounts: map[string]int{}},
+		t:                   t,
+		lastResourceVersion: 100,
+		machineClient:       fake.NewSimpleClientset(),
+		targetClient:        kubefake.NewClientset(),
+		metadataClient:      metadatafake.NewSimpleMetadataClient(scheme),
+		dynamicClient: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(
 			runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{controlPlaneResource(): "ControlPlaneList"},
 		),
@@ -229,7 +229,7 @@ func newBridgeTestEnv(t *testing.T, objects ...runtime.Object) *bridgeTestEnv {
 		func(o runtime.Object) bool { return o.GetObjectKind().GroupVersionKind().Kind == "ControlPlane" },
 	) {
 		cluster.WatchControlPlane(cache.PreflightConfig{
-			Client:       w.controlClient,
+			Client:       w.dynamicClient,
 			Checks:       []string{preflight.CheckAll},
 			ControlPlane: cache.ControlPlaneRef{Resource: controlPlaneResource(), Namespace: "ns", Name: "cp"},
 		})
@@ -313,7 +313,7 @@ func (w *bridgeTestEnv) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, 
 		if capitest.ResourceOfObject(o) != controlPlaneResource() {
 			return w.capiServer.ProviderObjects.Tracker(), capitest.ResourceOfObject(o)
 		}
-		return w.controlClient.Tracker(), controlPlaneResource()
+		return w.dynamicClient.Tracker(), controlPlaneResource()
 	case *corev1.Node:
 		return w.targetClient.Tracker(), corev1.SchemeGroupVersion.WithResource("nodes")
 	case *corev1.Namespace:
@@ -326,8 +326,8 @@ func (w *bridgeTestEnv) trackerOf(o runtime.Object) (kubetesting.ObjectTracker, 
 // putObject creates or replaces an object with a new version, and returns that version.
 func (w *bridgeTestEnv) putObject(o runtime.Object) string {
 	w.t.Helper()
-	w.lastVersion++
-	version := strconv.Itoa(w.lastVersion)
+	w.lastResourceVersion++
+	version := strconv.Itoa(w.lastResourceVersion)
 	o = o.DeepCopyObject()
 	object, err := meta.Accessor(o)
 	require.NoError(w.t, err)

@@ -50,7 +50,7 @@ func (c *Cluster) AbsencesOfNamespace(namespace string) WorkerAbsences {
 // AbsencesOfTarget returns the times in which Millwright had no connection to the target of a namespace: the API server
 // did not answer, or the namespace was held.
 func (c *Cluster) AbsencesOfTarget(namespace string) WorkerAbsences {
-	return mergeAbsences(slices.Concat(c.Target(namespace).Absences(), c.holds.absences(namespace)))
+	return mergeAbsences(slices.Concat(c.Target(namespace).Absences(), c.holds.holdAbsences(namespace)))
 }
 
 // mergeAbsences sorts absences by time, and joins overlapping absences.

@@ -17,9 +17,9 @@ import (
 
 // Only drains read these resources
 const (
-	DisruptionBudgets Resource = "poddisruptionbudgets"
-	VolumeAttachments Resource = "volumeattachments"
-	DrainRules        Resource = "machinedrainrules" // drain rules of the control cluster
+	DisruptionBudgetsResource Resource = "poddisruptionbudgets"
+	VolumeAttachmentsResource Resource = "volumeattachments"
+	DrainRulesResource        Resource = "machinedrainrules" // drain rules of the control cluster
 )
 
 // volumeIndex names the index of volume attachments by the name of the persistent volume.
@@ -36,12 +36,12 @@ func VolumeNameOfAttachment(a *storagev1.VolumeAttachment) string {
 
 // AttachmentsOfNode returns the volume attachments of a node, unsorted.
 func (t *Target) AttachmentsOfNode(node string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachments), nodeIndex, node)
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachmentsResource), nodeIndex, node)
 }
 
 // AttachmentsOfVolume returns the volume attachments of a persistent volume, unsorted.
 func (t *Target) AttachmentsOfVolume(name string) []*storagev1.VolumeAttachment {
-	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachments), volumeIndex, name)
+	return IndexedObjects[*storagev1.VolumeAttachment](t.Informer(VolumeAttachmentsResource), volumeIndex, name)
 }
 
 // AttachedVolumeCount returns the number of volumes that are attached to a node or are being attached. While the watch
@@ -61,8 +61,8 @@ func (t *Target) IsAttachmentCacheCurrent() bool {
 	if t == nil || t.drainCaches.mode == drainCachesNever {
 		return t.Status().State == TargetReady
 	}
-	running := t.drainCaches.loadRunning()
-	return running != nil && running.attachments.isCurrent()
+	running := t.drainCaches.loadRunningCaches()
+	return running != nil && running.attachmentWatchState.isCurrent()
 }
 
 // AttachedVolumeNames returns the sorted names of the volumes that are attached to a node or are being attached. The

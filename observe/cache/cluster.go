@@ -36,15 +36,15 @@ type Resource string
 
 // A decision waits for the caches of these resources
 const (
-	Machines        Resource = "machines"
-	Sets            Resource = "machinesets"
-	Deployments     Resource = "machinedeployments"
-	Classes         Resource = "machineclasses"
-	RolloutPolicies Resource = "rolloutpolicies"
-	Nodes           Resource = "nodes"
-	Secrets         Resource = "secrets" // the cache contains only the metadata of Secrets
+	MachinesResource        Resource = "machines"
+	SetsResource            Resource = "machinesets"
+	DeploymentsResource     Resource = "machinedeployments"
+	ClassesResource         Resource = "machineclasses"
+	RolloutPoliciesResource Resource = "rolloutpolicies"
+	NodesResource           Resource = "nodes"
+	SecretsResource         Resource = "secrets" // the cache contains only the metadata of Secrets
 
-	ControlPlanes Resource = "controlplanes" // the control plane that machines join, of any kind
+	ControlPlanesResource Resource = "controlplanes" // the control plane that machines join, of any kind
 )
 
 // The indexes of the caches
@@ -64,12 +64,12 @@ const (
 type Cluster struct {
 	client versioned.Interface
 	// if targets is nil, the target of all namespaces; nil: machines join no cluster
-	target           *Target
-	targetSource     TargetSource       // the targets by namespace; nil: all namespaces have the same target
-	metadataClient   metadata.Interface // nil client: Secrets are not watched
-	factories        []interface{ Start(<-chan struct{}) }
-	Informers        map[Resource]cache.SharedIndexInformer
-	trackedInformers sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
+	target              *Target
+	targetSource        TargetSource       // the targets by namespace; nil: all namespaces have the same target
+	metadataClient      metadata.Interface // nil client: Secrets are not watched
+	informerFactories   []interface{ Start(<-chan struct{}) }
+	Informers           map[Resource]cache.SharedIndexInformer
+	informersAddedLater sync.Map // informers added after Start: Resource → cache.SharedIndexInformer
 
 	Preflight      PreflightConfig
 	workerAbsences atomic.Pointer[WorkerAbsences]
@@ -97,15 +97,15 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 		externalversions.WithTransform(stripUnusedFields))
 	v1 := machines.Machine().V1alpha1()
 	c := &Cluster{
-		client:         client,
-		metadataClient: meta,
-		factories:      []interface{ Start(<-chan struct{}) }{machines},
+		client:            client,
+		metadataClient:    meta,
+		informerFactories: []interface{ Start(<-chan struct{}) }{machines},
 		Informers: map[Resource]cache.SharedIndexInformer{
-			Machines:        v1.Machines().Informer(),
-			Sets:            v1.MachineSets().Informer(),
-			Deployments:     v1.MachineDeployments().Informer(),
-			Classes:         v1.MachineClasses().Informer(),
-			RolloutPolicies: v1.RolloutPolicies().Informer(),
+			MachinesResource:        v1.Machines().Informer(),
+			SetsResource:            v1.MachineSets().Informer(),
+			DeploymentsResource:     v1.MachineDeployments().Informer(),
+			ClassesResource:         v1.MachineClasses().Informer(),
+			RolloutPoliciesResource: v1.RolloutPolicies().Informer(),
 		},
 	}
 	if target != nil {
@@ -120,10 +120,10 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 			0,
 			metadatainformer.WithTransform(stripSecretData),
 		)
-		c.Informers[Secrets] = secrets.ForResource(secretsResource).Informer()
-		c.factories = append(c.factories, secrets)
+		c.Informers[SecretsResource] = secrets.ForResource(secretsGVR).Informer()
+		c.informerFactories = append(c.informerFactories, secrets)
 	}
-	err := c.Informers[Machines].AddIndexers(cache.Indexers{
+	err := c.Informers[MachinesResource].AddIndexers(cache.Indexers{
 		OwnerUIDIndex: indexByKey(ownerKeyOfObject), ownerNameIndex: indexByKey(ownerNameKeyOfObject),
 		classIndex: indexByKey(func(m *v1alpha1.Machine) string { return m.Namespace + "/" + m.Spec.Class.Name }),
 		nodeIndex:  indexByKey(NodeNameOfMachine), cloudCallIndex: indexByKey(cloudCallKeyOfMachine),
@@ -133,7 +133,7 @@ func NewCluster(client versioned.Interface, target kubernetes.Interface, meta me
 	if err != nil {
 		return nil, fmt.Errorf("index machines: %w", err)
 	}
-	if err := c.Informers[Sets].AddIndexers(
+	if err := c.Informers[SetsResource].AddIndexers(
 		cache.Indexers{
 			OwnerUIDIndex:  indexByKey(ownerKeyOfObject),
 			ownerNameIndex: indexByKey(ownerNameKeyOfObject),
@@ -156,10 +156,10 @@ func (c *Cluster) Start(ctx context.Context) error {
 // StartWithoutWaiting keeps the caches current until ctx ends, and does not wait until the caches are filled. Call
 // StartWithoutWaiting once, instead of Start.
 func (c *Cluster) StartWithoutWaiting(ctx context.Context) {
-	for _, f := range c.factories {
+	for _, f := range c.informerFactories {
 		f.Start(ctx.Done())
 	}
-	if informer := c.Informers[ControlPlanes]; informer != nil {
+	if informer := c.Informers[ControlPlanesResource]; informer != nil {
 		go informer.RunWithContext(ctx)
 	}
 	c.target.Start(ctx)
@@ -175,7 +175,7 @@ func (c *Cluster) AwaitFilledCaches(ctx context.Context) error {
 	}
 	for resource, informer := range c.Informers {
 		filled := true
-		if resource != ControlPlanes {
+		if resource != ControlPlanesResource {
 			filled = cache.WaitFor(ctx, "", informer.HasSyncedChecker())
 		}
 		if !filled {
@@ -190,23 +190,23 @@ func (c *Cluster) Informer(resource Resource) cache.SharedIndexInformer {
 	if informer := c.Informers[resource]; informer != nil {
 		return informer
 	}
-	if informer, found := c.trackedInformers.Load(resource); found {
+	if informer, found := c.informersAddedLater.Load(resource); found {
 		return informer.(cache.SharedIndexInformer)
 	}
 	return nil
 }
 
-// WatchResource adds the cache of another resource; Start fills the cache. Call WatchResource before Start.
-func (c *Cluster) WatchResource(resource Resource, informer cache.SharedIndexInformer) {
+// AddInformer adds the cache of another resource; Start fills the cache. Call AddInformer before Start.
+func (c *Cluster) AddInformer(resource Resource, informer cache.SharedIndexInformer) {
 	c.Informers[resource] = informer
-	c.factories = append(c.factories, informerRunner{informer})
+	c.informerFactories = append(c.informerFactories, informerRunner{informer})
 }
 
-// TrackResource adds the cache of another resource after Start. The caller runs the informer. Decisions also wait until
-// this cache has reached their minimum version. If a resource already has an informer from TrackResource, that informer
+// AddRunningInformer adds the cache of another resource after Start. The caller runs the informer. Decisions also wait until
+// this cache has reached their minimum version. If a resource already has an informer from AddRunningInformer, that informer
 // stays.
-func (c *Cluster) TrackResource(resource Resource, informer cache.SharedIndexInformer) {
-	c.trackedInformers.LoadOrStore(resource, informer)
+func (c *Cluster) AddRunningInformer(resource Resource, informer cache.SharedIndexInformer) {
+	c.informersAddedLater.LoadOrStore(resource, informer)
 }
 
 // informerRunner starts one informer.
@@ -215,10 +215,10 @@ type informerRunner struct{ informer cache.SharedIndexInformer }
 // Start runs the informer until stop is closed.
 func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
 
-// WatchDrains also caches the resources that only drains need: drain rules, and disruption budgets and volume
-// attachments of the target of all namespaces. Call WatchDrains once, after SetTargetSource and before Start. Without
-// any target, WatchDrains does nothing.
-func (c *Cluster) WatchDrains() error {
+// WatchDrainResources also caches the resources that only drains need: drain rules, and disruption budgets and volume
+// attachments of the target of all namespaces. Call WatchDrainResources once, after SetTargetSource and before Start. Without
+// any target, WatchDrainResources does nothing.
+func (c *Cluster) WatchDrainResources() error {
 	if c.target == nil && c.targetSource == nil {
 		return nil
 	}
@@ -227,12 +227,12 @@ func (c *Cluster) WatchDrains() error {
 		0,
 		externalversions.WithTransform(stripUnusedFields),
 	)
-	c.factories = append(c.factories, rules)
-	c.Informers[DrainRules] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
+	c.informerFactories = append(c.informerFactories, rules)
+	c.Informers[DrainRulesResource] = rules.Machine().V1alpha1().MachineDrainRules().Informer()
 	if c.target == nil {
 		return nil
 	}
-	return c.target.WatchDrains()
+	return c.target.WatchDrainResources()
 }
 
 // Client returns the client of the control cluster.
@@ -245,8 +245,8 @@ type TargetSource interface {
 	// OnTarget calls handle for each present target, and for each later target before the target's caches start. A nil
 	// target means that the namespace has no target any more. The calls end when stop is called.
 	OnTarget(handle func(namespace string, target *Target)) (stop func())
-	// Demand keeps the target of a namespace connected for some time, even if this process does not serve the namespace.
-	Demand(namespace string)
+	// KeepConnected keeps the target of a namespace connected for some time, even if this process does not serve the namespace.
+	KeepConnected(namespace string)
 }
 
 // SetTargetSource sets the source of each namespace's target. Call SetTargetSource before Start.
@@ -272,11 +272,11 @@ func (c *Cluster) ClusterNameOfNamespace(namespace string) string {
 	return namespace
 }
 
-// DemandTarget keeps the target of a namespace connected for some time. Activities call DemandTarget, because a run
+// KeepTargetConnected keeps the target of a namespace connected for some time. Activities call KeepTargetConnected, because a run
 // keeps its task queue after its namespace has been moved to a shard that this process does not serve.
-func (c *Cluster) DemandTarget(namespace string) {
+func (c *Cluster) KeepTargetConnected(namespace string) {
 	if c.targetSource != nil {
-		c.targetSource.Demand(namespace)
+		c.targetSource.KeepConnected(namespace)
 	}
 }
 
@@ -405,23 +405,23 @@ func ClassKeyOfSet(set *v1alpha1.MachineSet) string {
 
 // SetsOfClass returns the sets whose template names this MachineClass (key namespace/name), unsorted.
 func (c *Cluster) SetsOfClass(key string) []*v1alpha1.MachineSet {
-	return IndexedObjects[*v1alpha1.MachineSet](c.Informer(Sets), classIndex, key)
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informer(SetsResource), classIndex, key)
 }
 
 // SecretMetadataClient returns a client for the metadata of a namespace's Secrets. Do not call SecretMetadataClient on
 // a Cluster that does not watch Secrets.
 func (c *Cluster) SecretMetadataClient(namespace string) metadata.ResourceInterface {
-	return c.metadataClient.Resource(secretsResource).Namespace(namespace)
+	return c.metadataClient.Resource(secretsGVR).Namespace(namespace)
 }
 
-var secretsResource = corev1.SchemeGroupVersion.WithResource("secrets")
+var secretsGVR = corev1.SchemeGroupVersion.WithResource("secrets")
 
 // Secret returns the metadata of a Secret from the cache; found is also false if Secrets are not watched.
 func (c *Cluster) Secret(key string) (secret *metav1.PartialObjectMetadata, found bool) {
-	if c.Informers[Secrets] == nil {
+	if c.Informers[SecretsResource] == nil {
 		return nil, false
 	}
-	return getByKey[*metav1.PartialObjectMetadata](c.Informers[Secrets], key)
+	return getByKey[*metav1.PartialObjectMetadata](c.Informers[SecretsResource], key)
 }
 
 // stripSecretData keeps only the identity, version and finalizers of a Secret: an annotation of kubectl apply contains

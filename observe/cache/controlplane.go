@@ -54,7 +54,7 @@ type PreflightConfig struct {
 func (c *Cluster) WatchControlPlane(p PreflightConfig) {
 	c.Preflight = p
 	ref := p.ControlPlane
-	c.Informers[ControlPlanes] = dynamicinformer.NewFilteredDynamicInformer(p.Client, ref.Resource, ref.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+	c.Informers[ControlPlanesResource] = dynamicinformer.NewFilteredDynamicInformer(p.Client, ref.Resource, ref.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, ref.Name).String()
 	}).
 		Informer()
@@ -62,7 +62,7 @@ func (c *Cluster) WatchControlPlane(p PreflightConfig) {
 
 // ControlPlane returns the control plane from the cache; nil if it does not exist or no control plane is configured.
 func (c *Cluster) ControlPlane() *unstructured.Unstructured {
-	informer := c.Informers[ControlPlanes]
+	informer := c.Informers[ControlPlanesResource]
 	if informer == nil {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (c *Cluster) ControlPlane() *unstructured.Unstructured {
 // LiveControlPlane reads the control plane from the API server; nil if it does not exist or no control plane is
 // configured.
 func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructured, error) {
-	if c.Informer(ControlPlanes) == nil {
+	if c.Informer(ControlPlanesResource) == nil {
 		return nil, nil
 	}
 	ref := c.Preflight.ControlPlane
@@ -91,6 +91,6 @@ func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructu
 
 // HasReadControlPlane reports whether the cache of the control plane is filled, or no control plane is configured.
 func (c *Cluster) HasReadControlPlane() bool {
-	informer := c.Informers[ControlPlanes]
+	informer := c.Informers[ControlPlanesResource]
 	return informer == nil || informer.HasSynced()
 }

@@ -26,8 +26,8 @@ const (
 	drainCachesTimeout = 5 * time.Second
 )
 
-// errTargetNotReady means that a target has no connection to its API server.
-var errTargetNotReady = errors.New("the target cluster is not connected")
+// errTargetNotConnected means that a target has no connection to its API server.
+var errTargetNotConnected = errors.New("the target cluster is not connected")
 
 // drainCaches are the caches of a target that only drains read: disruption budgets and volume attachments. These caches
 // run always, or only while a drain uses them.
@@ -35,11 +35,11 @@ type drainCaches struct {
 	client kubernetes.Interface
 	mode   drainCachesMode // set before begin
 
-	mu        sync.Mutex
-	ctx       context.Context // ends when the target's context ends; nil before begin is called
-	running   *runningDrainCaches
-	userCount int
-	idleTimer *time.Timer // stops the caches when it fires; nil while a drain uses the caches
+	mu            sync.Mutex
+	ctx           context.Context // ends when the target's context ends; nil before begin is called
+	runningCaches *runningDrainCaches
+	userCount     int
+	idleTimer     *time.Timer // stops the caches when it fires; nil while a drain uses the caches
 }
 
 // drainCachesMode determines when the caches of drains run.
@@ -53,21 +53,21 @@ const (
 
 // runningDrainCaches are informers that run until stop is called.
 type runningDrainCaches struct {
-	informers   map[Resource]cache.SharedIndexInformer
-	attachments *watchState
-	stop        context.CancelFunc
+	informers            map[Resource]cache.SharedIndexInformer
+	attachmentWatchState *watchState
+	stop                 context.CancelFunc
 }
 
-// WatchDrains makes the caches of disruption budgets and volume attachments run always. Call WatchDrains before Start.
-func (t *Target) WatchDrains() error {
+// WatchDrainResources makes the caches of disruption budgets and volume attachments run always. Call WatchDrainResources before Start.
+func (t *Target) WatchDrainResources() error {
 	running, err := newRunningDrainCaches(t.client)
-	t.drainCaches.mode, t.drainCaches.running = drainCachesAlways, running
+	t.drainCaches.mode, t.drainCaches.runningCaches = drainCachesAlways, running
 	return err
 }
 
-// WatchDrainsOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses them; see
-// UseDrainCaches. Call WatchDrainsOnDemand before Start.
-func (t *Target) WatchDrainsOnDemand() { t.drainCaches.mode = drainCachesOnDemand }
+// WatchDrainResourcesOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses them; see
+// UseDrainCaches. Call WatchDrainResourcesOnDemand before Start.
+func (t *Target) WatchDrainResourcesOnDemand() { t.drainCaches.mode = drainCachesOnDemand }
 
 // UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until
 // they are filled. If these caches run always, or never, UseDrainCaches does nothing. The caller must call release when
@@ -78,7 +78,7 @@ func (t *Target) UseDrainCaches(ctx context.Context) (release func(), err error)
 		return func() {}, nil
 	}
 	if status := t.Status(); status.State != TargetReady {
-		return nil, fmt.Errorf("%w: %s", errTargetNotReady, status.Why)
+		return nil, fmt.Errorf("%w: %s", errTargetNotConnected, status.Message)
 	}
 	if err := t.drainCaches.acquire(); err != nil {
 		return nil, err
@@ -106,19 +106,19 @@ func (t *Target) HasActiveDrain() bool {
 func newRunningDrainCaches(client kubernetes.Interface) (*runningDrainCaches, error) {
 	attachments := &watchState{}
 	informers := map[Resource]cache.SharedIndexInformer{
-		DisruptionBudgets: newInformerFactory(client).Policy().V1().PodDisruptionBudgets().Informer(),
-		VolumeAttachments: newInformerFactory(
+		DisruptionBudgetsResource: newInformerFactory(client).Policy().V1().PodDisruptionBudgets().Informer(),
+		VolumeAttachmentsResource: newInformerFactory(
 			client,
 		).InformerFor(&storagev1.VolumeAttachment{}, attachments.newAttachmentInformer),
 	}
-	err := informers[VolumeAttachments].AddIndexers(cache.Indexers{
+	err := informers[VolumeAttachmentsResource].AddIndexers(cache.Indexers{
 		nodeIndex:   indexByKey(func(a *storagev1.VolumeAttachment) string { return a.Spec.NodeName }),
 		volumeIndex: indexByKey(VolumeNameOfAttachment),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("index volume attachments: %w", err)
 	}
-	return &runningDrainCaches{informers: informers, attachments: attachments}, nil
+	return &runningDrainCaches{informers: informers, attachmentWatchState: attachments}, nil
 }
 
 // enable makes the caches ready to run until ctx ends, and starts them if they run always.
@@ -126,8 +126,8 @@ func (d *drainCaches) enable(ctx context.Context) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ctx = ctx
-	if d.running != nil {
-		d.running.start(ctx)
+	if d.runningCaches != nil {
+		d.runningCaches.start(ctx)
 	}
 }
 
@@ -143,15 +143,15 @@ func (d *drainCaches) acquire() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ctx == nil {
-		return errTargetNotReady
+		return errTargetNotConnected
 	}
-	if d.running == nil {
+	if d.runningCaches == nil {
 		running, err := newRunningDrainCaches(d.client)
 		if err != nil {
 			return err
 		}
 		running.start(d.ctx)
-		d.running = running
+		d.runningCaches = running
 	}
 	d.userCount++
 	if d.idleTimer != nil {
@@ -171,22 +171,22 @@ func (d *drainCaches) release() {
 	d.idleTimer = time.AfterFunc(drainCachesIdleTime, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		if d.userCount == 0 && d.running != nil {
-			d.running.stop()
-			d.running = nil
+		if d.userCount == 0 && d.runningCaches != nil {
+			d.runningCaches.stop()
+			d.runningCaches = nil
 		}
 	})
 }
 
-func (d *drainCaches) loadRunning() *runningDrainCaches {
+func (d *drainCaches) loadRunningCaches() *runningDrainCaches {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.running
+	return d.runningCaches
 }
 
 // informer returns the cache of a resource; nil if the cache does not run.
 func (d *drainCaches) informer(resource Resource) cache.SharedIndexInformer {
-	if running := d.loadRunning(); running != nil && running.informers[resource] != nil {
+	if running := d.loadRunningCaches(); running != nil && running.informers[resource] != nil {
 		return running.informers[resource]
 	}
 	return nil
@@ -194,15 +194,15 @@ func (d *drainCaches) informer(resource Resource) cache.SharedIndexInformer {
 
 // awaitDrainCaches waits until the caches of drains are filled. awaitDrainCaches returns an error if ctx ends first.
 func (t *Target) awaitDrainCaches(ctx context.Context) error {
-	running := t.drainCaches.loadRunning()
+	running := t.drainCaches.loadRunningCaches()
 	if running == nil {
-		return errTargetNotReady
+		return errTargetNotConnected
 	}
-	if !cache.WaitFor(ctx, "", running.informers[VolumeAttachments].HasSyncedChecker()) {
-		return fmt.Errorf("fill cache of %s: %w", VolumeAttachments, context.Cause(ctx))
+	if !cache.WaitFor(ctx, "", running.informers[VolumeAttachmentsResource].HasSyncedChecker()) {
+		return fmt.Errorf("fill cache of %s: %w", VolumeAttachmentsResource, context.Cause(ctx))
 	}
-	if !t.awaitBudgetCache(ctx, running.informers[DisruptionBudgets]) {
-		return fmt.Errorf("fill cache of %s: %w", DisruptionBudgets, context.Cause(ctx))
+	if !t.awaitBudgetCache(ctx, running.informers[DisruptionBudgetsResource]) {
+		return fmt.Errorf("fill cache of %s: %w", DisruptionBudgetsResource, context.Cause(ctx))
 	}
 	return nil
 }

@@ -41,11 +41,13 @@ func newCluster(t *testing.T, target *kubefake.Clientset) *cache.Cluster {
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	// Replace the default handler, because it waits on a clock that all tests share.
 	require.NoError(
 		t,
-		cluster.Target("").Informer(cache.DisruptionBudgets).SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),
+		cluster.Target("").
+			Informer(cache.DisruptionBudgetsResource).
+			SetWatchErrorHandler(func(*clientcache.Reflector, error) {}),
 	)
 	return cluster
 }
@@ -142,7 +144,7 @@ func TestAWorkerStartsWithoutDisruptionBudgets(t *testing.T) {
 	}
 }
 
-func TestAStartThatTimesOutNamesTheCache(t *testing.T) {
+func TestTimedOutStartNamesTheUnfilledCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := newTargetWithEviction(true)
 		target.PrependReactor("list", "poddisruptionbudgets", func(clienttesting.Action) (bool, runtime.Object, error) {

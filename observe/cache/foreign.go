@@ -24,8 +24,8 @@ import (
 // otherControllers records in which namespaces another controller of the machine objects is active:
 // machine-controller-manager, or an older installation of Millwright. The zero value records no controller.
 type otherControllers struct {
-	namespaces cache.SharedIndexInformer
-	informers  []cache.SharedIndexInformer // informers of Leases and namespaces
+	namespaceInformer cache.SharedIndexInformer
+	informers         []cache.SharedIndexInformer // informers of Leases and namespaces
 
 	mu                 sync.Mutex
 	mcmLeases          mcmLeases
@@ -61,7 +61,7 @@ func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours strin
 	f.mcmLeases = mcmLeases{}
 	f.installations = installations{
 		ownName:           ours,
-		leases:            map[string]installation{},
+		byLeaseNamespace:  map[string]installation{},
 		labelsOfNamespace: f.labelsOfNamespace,
 	}
 	f.ownershipSignals = make(chan struct{}, 1)
@@ -89,11 +89,11 @@ func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours strin
 			return fmt.Errorf("watch Leases %s: %w", name, err)
 		}
 		f.informers = append(f.informers, informer)
-		c.factories = append(c.factories, factory)
+		c.informerFactories = append(c.informerFactories, factory)
 	}
 	factory := informers.NewSharedInformerFactoryWithOptions(control, 0, informers.WithTransform(stripUnusedFields))
-	f.namespaces = factory.Core().V1().Namespaces().Informer()
-	_, err := f.namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	f.namespaceInformer = factory.Core().V1().Namespaces().Informer()
+	_, err := f.namespaceInformer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { f.notifyLabelChange(c.Scope) },
 		UpdateFunc: func(before, after any) {
 			if !maps.Equal(before.(*corev1.Namespace).Labels, after.(*corev1.Namespace).Labels) {
@@ -104,8 +104,8 @@ func (c *Cluster) WatchOtherControllers(control kubernetes.Interface, ours strin
 	if err != nil {
 		return fmt.Errorf("watch namespaces: %w", err)
 	}
-	f.informers = append(f.informers, f.namespaces)
-	c.factories = append(c.factories, factory)
+	f.informers = append(f.informers, f.namespaceInformer)
+	c.informerFactories = append(c.informerFactories, factory)
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (f *otherControllers) notifyLabelChange(ours NamespaceScope) {
 
 // labelsOfNamespace returns the labels of a namespace; nil means unknown.
 func (f *otherControllers) labelsOfNamespace(namespace string) labels.Labels {
-	if o, found := getByKey[*corev1.Namespace](f.namespaces, namespace); found {
+	if o, found := getByKey[*corev1.Namespace](f.namespaceInformer, namespace); found {
 		return labels.Set(o.Labels)
 	}
 	return nil
@@ -143,22 +143,22 @@ func (f *otherControllers) notifyOwnershipChange() {
 // called.
 func (c *Cluster) OwnershipChanges() <-chan struct{} { return c.otherControllers.ownershipSignals }
 
-// OnOtherController calls begins for each other controller that is active, and for each controller that becomes active
+// OnActiveController calls begins for each other controller that is active, and for each controller that becomes active
 // later, and for each hold of a namespace. begins receives the reason and the message of an event, and a function that
-// reports whether the event applies to a namespace. Call OnOtherController once.
-func (c *Cluster) OnOtherController(begins func(reason, why string, in func(namespace string) bool)) {
+// reports whether the event applies to a namespace. Call OnActiveController once.
+func (c *Cluster) OnActiveController(begins func(reason, why string, in func(namespace string) bool)) {
 	f := &c.otherControllers
 	now := time.Now()
 	f.mu.Lock()
 	f.onActiveController = begins
 	already := slices.Concat(
-		f.mcmLeases.activeControllers(now), f.installations.activeControllers(now), c.holds.activeControllers(),
+		f.mcmLeases.activeControllers(now), f.installations.activeControllers(now), c.holds.describeHolds(),
 	)
 	f.mu.Unlock()
 	f.reportActiveControllers(already)
 }
 
-// reportActiveControllers reports controllers that have become active to the callback of OnOtherController.
+// reportActiveControllers reports controllers that have become active to the callback of OnActiveController.
 func (f *otherControllers) reportActiveControllers(all []activeController) {
 	f.mu.Lock()
 	begins := f.onActiveController
@@ -251,18 +251,18 @@ type mcmLease struct {
 	activeUntil time.Time // expiry of the Lease, by this worker's clock
 }
 
-// LeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal;
+// MCMLeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal;
 // an empty name if the Lease is not held.
-func LeaseHolder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
+func MCMLeaseHolder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
-	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(leaseDuration(lease)).Before(now) {
+	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(mcmLeaseDuration(lease)).Before(now) {
 		return "", time.Time{}
 	}
 	return *s.HolderIdentity, s.RenewTime.Time
 }
 
-// leaseDuration returns how long a Lease of MCM is valid after a renewal.
-func leaseDuration(lease *coordinationv1.Lease) time.Duration {
+// mcmLeaseDuration returns how long a Lease of MCM is valid after a renewal.
+func mcmLeaseDuration(lease *coordinationv1.Lease) time.Duration {
 	if s := lease.Spec.LeaseDurationSeconds; s != nil {
 		return time.Duration(*s) * time.Second
 	}
@@ -277,19 +277,19 @@ func leaseKey(lease *coordinationv1.Lease) types.NamespacedName {
 // observation proves that the holder is active.
 func (c mcmLeases) recordLease(lease *coordinationv1.Lease, now time.Time) []activeController {
 	key, s := leaseKey(lease), lease.Spec
-	h := mcmLease{holder: *s.HolderIdentity, renewedAt: s.RenewTime.Time, activeUntil: now.Add(leaseDuration(lease))}
+	h := mcmLease{holder: *s.HolderIdentity, renewedAt: s.RenewTime.Time, activeUntil: now.Add(mcmLeaseDuration(lease))}
 	last, known := c[key]
 	switch {
 	case known && last.holder == h.holder && last.renewedAt.Equal(h.renewedAt):
 		h.activeUntil = last.activeUntil
-	case !known && h.renewedAt.Add(leaseDuration(lease)+maxClockSkew).Before(now): // the Lease expired long ago
+	case !known && h.renewedAt.Add(mcmLeaseDuration(lease)+maxClockSkew).Before(now): // the Lease expired long ago
 		h.activeUntil = now
 	}
 	c[key] = h
 	if last.activeUntil.After(now) || !h.activeUntil.After(now) {
 		return nil
 	}
-	return []activeController{h.activeController(key, now)}
+	return []activeController{h.describeController(key, now)}
 }
 
 // forgetLease removes a Lease, and reports whether the Lease was stored.
@@ -314,13 +314,13 @@ func (c mcmLeases) isActiveInNamespace(namespace string, now time.Time) bool {
 func (c mcmLeases) activeControllers(now time.Time) (all []activeController) {
 	for key, h := range c {
 		if h.activeUntil.After(now) {
-			all = append(all, h.activeController(key, now))
+			all = append(all, h.describeController(key, now))
 		}
 	}
 	return all
 }
 
-func (h mcmLease) activeController(key types.NamespacedName, now time.Time) activeController {
+func (h mcmLease) describeController(key types.NamespacedName, now time.Time) activeController {
 	return activeController{
 		reason: vocabulary.ReasonAnotherController,
 		message: fmt.Sprintf(

@@ -54,7 +54,7 @@ func TestClusterDoesNotActWhereAnotherControllerIsActive(t *testing.T) {
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		told := map[string]string{}
-		c.OnOtherController(func(_, why string, in func(string) bool) {
+		c.OnActiveController(func(_, why string, in func(string) bool) {
 			for _, namespace := range []string{"shop", "left-behind", "at-work", "slow-clock"} {
 				if in(namespace) {
 					told[namespace] = why
@@ -157,7 +157,7 @@ func TestClusterDoesNotActInNamespacesOfAnOlderInstallation(t *testing.T) {
 		}
 		assert.Empty(t, ours(), "as long as we have no Lease, all others are older")
 		var told []string
-		c.OnOtherController(func(_, why string, in func(string) bool) {
+		c.OnActiveController(func(_, why string, in func(string) bool) {
 			if in("shop") {
 				told = append(told, why)
 			}

@@ -21,7 +21,7 @@ import (
 // machine-controller-manager itself, which is scaled to 0 after a migration to Millwright.
 const (
 	guardDeploymentName = "machine-controller-manager"
-	guardSelector       = "app.kubernetes.io/part-of=millwright"
+	guardLabelSelector  = "app.kubernetes.io/part-of=millwright"
 )
 
 // namespaceHolds records the namespaces whose guard Deployment is scaled to 0. The zero value records none.
@@ -31,14 +31,14 @@ type namespaceHolds struct {
 	formerHolds map[string]WorkerAbsences // former holds, by namespace
 }
 
-// WatchHolds watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled to 0,
-// Millwright does not act in this namespace. Call WatchHolds before Start.
-func (c *Cluster) WatchHolds(control kubernetes.Interface) error {
+// WatchGuardDeployments watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled to 0,
+// Millwright does not act in this namespace. Call WatchGuardDeployments before Start.
+func (c *Cluster) WatchGuardDeployments(control kubernetes.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		control, 0,
 		informers.WithTransform(stripGuardDeployment),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector, o.LabelSelector = "metadata.name="+guardDeploymentName, guardSelector
+			o.FieldSelector, o.LabelSelector = "metadata.name="+guardDeploymentName, guardLabelSelector
 		}),
 	)
 	informer := factory.Apps().V1().Deployments().Informer()
@@ -61,7 +61,7 @@ func (c *Cluster) WatchHolds(control kubernetes.Interface) error {
 	if err != nil {
 		return fmt.Errorf("watch Deployments %s: %w", guardDeploymentName, err)
 	}
-	c.factories = append(c.factories, factory)
+	c.informerFactories = append(c.informerFactories, factory)
 	return nil
 }
 
@@ -111,8 +111,8 @@ func describeHold(namespace string) activeController {
 	}
 }
 
-// activeControllers returns the present holds.
-func (h *namespaceHolds) activeControllers() (all []activeController) {
+// describeHolds returns the present holds.
+func (h *namespaceHolds) describeHolds() (all []activeController) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for namespace := range h.startTimes {
@@ -142,9 +142,9 @@ func (h *namespaceHolds) setHeld(namespace string, isHeld bool, now time.Time) (
 	return true
 }
 
-// absences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers
+// holdAbsences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers
 // do.
-func (h *namespaceHolds) absences(namespace string) WorkerAbsences {
+func (h *namespaceHolds) holdAbsences(namespace string) WorkerAbsences {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.formerHolds[namespace]

@@ -34,11 +34,11 @@ func TestANamespaceWhoseGuardIsScaledToZeroIsHeld(t *testing.T) {
 		c, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 		require.NoError(t, err)
 		require.NoError(t, c.WatchOtherControllers(control, "us"))
-		require.NoError(t, c.WatchHolds(control))
+		require.NoError(t, c.WatchGuardDeployments(control))
 		require.NoError(t, c.Start(t.Context()))
 		synctest.Wait()
 		var reasons []string
-		c.OnOtherController(func(reason, _ string, in func(string) bool) {
+		c.OnActiveController(func(reason, _ string, in func(string) bool) {
 			assert.NotEqual(t, in("asleep"), in("shop"))
 			reasons = append(reasons, reason)
 		})

@@ -23,7 +23,7 @@ import (
 
 // A volume that was attached while the watch was interrupted counts as attached: an empty cache does not prove that no
 // volume is attached.
-func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
+func TestInterruptedWatchCountsVolumesAsAttached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		target := kubefake.NewClientset()
 		var now *watch.RaceFreeFakeWatcher
@@ -40,7 +40,7 @@ func TestAttachedVolumesAreUnknownDuringAnInterruptedWatch(t *testing.T) {
 		})
 		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
 		require.NoError(t, err)
-		require.NoError(t, cluster.WatchDrains())
+		require.NoError(t, cluster.WatchDrainResources())
 		require.NoError(t, cluster.Start(t.Context()))
 		synctest.Wait()
 		assert.True(t, cluster.Target("").IsAttachmentCacheCurrent())

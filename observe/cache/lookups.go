@@ -19,34 +19,38 @@ import (
 
 // Machine returns a Machine from the cache.
 func (c *Cluster) Machine(key string) (*v1alpha1.Machine, bool) {
-	return getByKey[*v1alpha1.Machine](c.Informers[Machines], key)
+	return getByKey[*v1alpha1.Machine](c.Informers[MachinesResource], key)
 }
 
 // MachineSet returns a MachineSet from the cache.
 func (c *Cluster) MachineSet(key string) (*v1alpha1.MachineSet, bool) {
-	return getByKey[*v1alpha1.MachineSet](c.Informers[Sets], key)
+	return getByKey[*v1alpha1.MachineSet](c.Informers[SetsResource], key)
 }
 
 // Deployment returns a MachineDeployment from the cache.
 func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
-	return getByKey[*v1alpha1.MachineDeployment](c.Informers[Deployments], key)
+	return getByKey[*v1alpha1.MachineDeployment](c.Informers[DeploymentsResource], key)
 }
 
 // Class returns a MachineClass from the cache.
 func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
-	return getByKey[*v1alpha1.MachineClass](c.Informers[Classes], key)
+	return getByKey[*v1alpha1.MachineClass](c.Informers[ClassesResource], key)
 }
 
 // MachinesOfOwner returns the machines that the object with this UID controls, unsorted.
 func (c *Cluster) MachinesOfOwner(ownerUID string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], OwnerUIDIndex, ownerUID)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[MachinesResource], OwnerUIDIndex, ownerUID)
 }
 
 // MachinesCallingCloud returns the machines of a set that are at the step in which the cloud creates or deletes their
 // instances, unsorted. MachinesCallingCloud is called for each machine before a cloud call, so it reads an index:
 // scanning all members each time would take quadratic time.
 func (c *Cluster) MachinesCallingCloud(ownerUID string, deleting bool) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], cloudCallIndex, cloudCallKey(ownerUID, deleting))
+	return IndexedObjects[*v1alpha1.Machine](
+		c.Informers[MachinesResource],
+		cloudCallIndex,
+		cloudCallKey(ownerUID, deleting),
+	)
 }
 
 func cloudCallKey(ownerUID string, deleting bool) string { return fmt.Sprint(deleting, " ", ownerUID) }
@@ -67,13 +71,13 @@ func cloudCallKeyOfMachine(m *v1alpha1.Machine) string {
 
 // MachinesOfClass returns the machines that refer to a class (key namespace/name), unsorted.
 func (c *Cluster) MachinesOfClass(key string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], classIndex, key)
+	return IndexedObjects[*v1alpha1.Machine](c.Informers[MachinesResource], classIndex, key)
 }
 
 // MachinesOfNode returns the machines that name this node of a target, unsorted. If a node has more than one machine, a
 // user or the cloud has made a mistake.
 func (c *Cluster) MachinesOfNode(t *Target, name string) []*v1alpha1.Machine {
-	return c.machinesOfTarget(t, IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], nodeIndex, name))
+	return c.machinesOfTarget(t, IndexedObjects[*v1alpha1.Machine](c.Informers[MachinesResource], nodeIndex, name))
 }
 
 // machinesOfTarget returns the machines that join this target. machinesOfTarget changes the slice.
@@ -83,7 +87,7 @@ func (c *Cluster) machinesOfTarget(t *Target, machines []*v1alpha1.Machine) []*v
 
 // SetsOfOwner returns the sets that the object with this UID controls, unsorted.
 func (c *Cluster) SetsOfOwner(ownerUID string) []*v1alpha1.MachineSet {
-	return IndexedObjects[*v1alpha1.MachineSet](c.Informers[Sets], OwnerUIDIndex, ownerUID)
+	return IndexedObjects[*v1alpha1.MachineSet](c.Informers[SetsResource], OwnerUIDIndex, ownerUID)
 }
 
 // MachinesOfSets returns the machines that these sets control, unsorted.
@@ -98,13 +102,13 @@ func (c *Cluster) MachinesOfSets(sets []*v1alpha1.MachineSet) []*v1alpha1.Machin
 // MachinesWithoutController returns the machines that a set may adopt if its selector matches them, unsorted; see
 // CanBeAdopted.
 func (c *Cluster) MachinesWithoutController(set *v1alpha1.MachineSet) []*v1alpha1.Machine {
-	return objectsWithoutController[*v1alpha1.Machine](c.Informers[Machines], set, KindSet)
+	return objectsWithoutController[*v1alpha1.Machine](c.Informers[MachinesResource], set, KindSet)
 }
 
 // SetsWithoutController returns the sets that a deployment may adopt if its selector matches them, unsorted; see
 // CanBeAdopted.
 func (c *Cluster) SetsWithoutController(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
-	return objectsWithoutController[*v1alpha1.MachineSet](c.Informers[Sets], d, KindDeployment)
+	return objectsWithoutController[*v1alpha1.MachineSet](c.Informers[SetsResource], d, KindDeployment)
 }
 
 // objectsWithoutController returns the objects of a cache that are free for this owner; see CanBeAdopted.
@@ -168,7 +172,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 	n := ownership.Node{
 		Name:       node.Name,
 		ProviderID: node.Spec.ProviderID,
-		MarkUID:    node.Annotations[v1alpha1.AnnotationMachineUID],
+		MarkerUID:  node.Annotations[v1alpha1.AnnotationMachineUID],
 	}
 	target := c.Target(m.Namespace)
 	for _, other := range target.NodesOfInstance(node.Spec.ProviderID) {
@@ -180,7 +184,7 @@ func (c *Cluster) OwnerOfNode(m *v1alpha1.Machine, node *corev1.Node) ownership.
 	others := slices.Concat(
 		c.MachinesOfInstanceInTarget(target, node.Spec.ProviderID),
 		c.MachinesOfNode(target, node.Name),
-		IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], uidIndex, n.MarkUID),
+		IndexedObjects[*v1alpha1.Machine](c.Informers[MachinesResource], uidIndex, n.MarkerUID),
 	)
 	claims := make([]MachineClaim, 0, len(others))
 	for _, other := range others {
@@ -220,7 +224,11 @@ func (c *Cluster) MachinesOfInstanceInTarget(t *Target, providerID string) []*v1
 // MachinesOfInstance returns the machines of all targets that name an instance, unsorted; none for an empty provider
 // ID.
 func (c *Cluster) MachinesOfInstance(providerID string) []*v1alpha1.Machine {
-	return IndexedObjects[*v1alpha1.Machine](c.Informers[Machines], instanceIndex, ownership.ProviderIDKey(providerID))
+	return IndexedObjects[*v1alpha1.Machine](
+		c.Informers[MachinesResource],
+		instanceIndex,
+		ownership.ProviderIDKey(providerID),
+	)
 }
 
 // UnrecordedNodeOfMachine returns the node whose name the machine must get: the only node with the machine's provider

@@ -20,8 +20,8 @@ func NodeNameOfMachine(m *v1alpha1.Machine) string {
 	return cmp.Or(m.Status.NodeName, m.Labels[v1alpha1.LabelNode])
 }
 
-// ProviderIDWithoutNodeName returns the provider ID of a machine that has no node name; empty for all other machines.
-func ProviderIDWithoutNodeName(m *v1alpha1.Machine) string {
+// UnnamedNodeProviderID returns the provider ID of a machine that has no node name; empty for all other machines.
+func UnnamedNodeProviderID(m *v1alpha1.Machine) string {
 	if NodeNameOfMachine(m) != "" {
 		return ""
 	}
@@ -73,9 +73,9 @@ func TimeOrZero(t *metav1.Time) time.Time {
 	return t.Time
 }
 
-// HasFreezeLabel reports whether the label freeze stops a set or deployment from creating machines, and no annotation
+// IsFrozen reports whether the label freeze stops a set or deployment from creating machines, and no annotation
 // unfreeze overrides the label.
-func HasFreezeLabel(o metav1.Object) bool {
+func IsFrozen(o metav1.Object) bool {
 	_, ended := o.GetAnnotations()[v1alpha1.AnnotationUnfreeze]
 	return o.GetLabels()[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue && !ended
 }

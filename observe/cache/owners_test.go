@@ -24,11 +24,11 @@ func (t targetsByNamespace) Target(namespace string) *cache.Target { return t[na
 
 func (targetsByNamespace) OnTarget(func(string, *cache.Target)) (stop func()) { return func() {} }
 
-func (targetsByNamespace) Demand(string) {}
+func (targetsByNamespace) KeepConnected(string) {}
 
 // A tenant may write a Machine with the provider ID of a node of another tenant. The Machine of the other tenant must
 // not lose its node.
-func TestNodeIgnoresClaimsOfMachinesOfOtherTargets(t *testing.T) {
+func TestClaimsOfOtherTargetsDoNotAffectNodeOwnership(t *testing.T) {
 	const id = "virtual:///i-1"
 	for name, row := range map[string]struct {
 		namespace string // of the other Machine
@@ -49,7 +49,7 @@ func TestNodeIgnoresClaimsOfMachinesOfOtherTargets(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nil, own, other)
 			targets := targetsByNamespace{}
 			for namespace, identity := range map[string]string{"own": "a", "twin": "a", "hostile": "b"} {
-				targets[namespace] = targetWithNode(t, identity, node)
+				targets[namespace] = targetWithNodes(t, identity, node)
 			}
 			cluster.SetTargetSource(targets)
 			assert.Equal(t, row.want, cluster.OwnerOfNode(own, node).Whose)
@@ -64,7 +64,7 @@ func TestNodeWithATooLongNameIsNotRecorded(t *testing.T) {
 		node.Name, node.Spec.ProviderID = name, "virtual:///i-1"
 		m := machineOfInstance("own", "uid-own", "virtual:///i-1")
 		cluster, _ := observetest.StartCaches(t, nil, m)
-		cluster.SetTargetSource(targetsByNamespace{"own": targetWithNode(t, "a", node)})
+		cluster.SetTargetSource(targetsByNamespace{"own": targetWithNodes(t, "a", node)})
 		assert.Equal(t, recorded, cluster.UnrecordedNodeOfMachine(m) != nil)
 	}
 }
@@ -75,7 +75,7 @@ func machineOfInstance(namespace string, uid types.UID, providerID string) *v1al
 	})
 }
 
-func targetWithNode(t *testing.T, identity string, objects ...*corev1.Node) *cache.Target {
+func targetWithNodes(t *testing.T, identity string, objects ...*corev1.Node) *cache.Target {
 	t.Helper()
 	var nodes []runtime.Object
 	for _, node := range objects {

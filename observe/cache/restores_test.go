@@ -24,11 +24,11 @@ import (
 // fakeAPIServer is an in-memory API server, so that the time of a synctest bubble passes while a watch waits.
 // fakeAPIServer answers lists with its version, and counts the lists; a watch stays open until the client stops it.
 type fakeAPIServer struct {
-	version    atomic.Int64
-	listCount  atomic.Int64
-	failsLists atomic.Bool // list requests fail
-	detector   *cache.RestoreDetector
-	client     versioned.Interface
+	resourceVersion atomic.Int64
+	listCount       atomic.Int64
+	failsLists      atomic.Bool // list requests fail
+	detector        *cache.RestoreDetector
+	client          versioned.Interface
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -47,7 +47,7 @@ func (s *fakeAPIServer) RoundTrip(r *http.Request) (*http.Response, error) {
 		s.listCount.Add(1)
 		list := fmt.Sprintf(
 			`{"kind":"MachineList","apiVersion":"machine.sapcloud.io/v1alpha1","metadata":{"resourceVersion":"%d"},"items":[]}`,
-			s.version.Load(),
+			s.resourceVersion.Load(),
 		)
 		answer.Body = io.NopCloser(strings.NewReader(list))
 	}
@@ -87,7 +87,7 @@ func TestWatchDetectsARestoredAPIServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
-		s.version.Store(1000)
+		s.resourceVersion.Store(1000)
 		require.NoError(t, s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}))
 		require.NoError(t, s.restoreError(t), "nothing is older than the cache")
 		s.failsLists.Store(true)
@@ -99,7 +99,7 @@ func TestWatchDetectsARestoredAPIServer(t *testing.T) {
 			"a watch that is not checked does not open",
 		)
 		s.failsLists.Store(false)
-		s.version.Store(99)
+		s.resourceVersion.Store(99)
 		for range 2 {
 			time.Sleep(time.Second) // longer than maxRenewalGap: an interruption
 			require.NoError(t, s.openAndStopWatch(t, metav1.ListOptions{ResourceVersion: "1000"}))
@@ -112,11 +112,11 @@ func TestWatchDetectsARestoredAPIServer(t *testing.T) {
 	})
 }
 
-func TestAWatchThatIsRenewedAtOnceIsNotChecked(t *testing.T) {
+func TestAnImmediatelyRenewedWatchIsNotChecked(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
-		s.version.Store(1000)
+		s.resourceVersion.Store(1000)
 		open := func() watch.Interface {
 			w, err := s.client.MachineV1alpha1().
 				Machines(metav1.NamespaceAll).
@@ -157,10 +157,10 @@ func TestRefilledCacheDetectsARestoredAPIServer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newFakeAPIServer(t)
-		s.version.Store(1000)
+		s.resourceVersion.Store(1000)
 		require.NoError(t, s.openAndStopWatch(t, cacheFillOptions("1000")))
 		require.NoError(t, s.restoreError(t))
-		s.version.Store(99)
+		s.resourceVersion.Store(99)
 		time.Sleep(time.Second)
 		require.NoError(t, s.openAndStopWatch(t, cacheFillOptions("1000")))
 		require.ErrorContains(t, s.restoreError(t), "it is older than version 1000 in the cache of machines")
@@ -178,7 +178,7 @@ func TestOnlyContinuedWatchesOfAWholeResourceAreChecked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newFakeAPIServer(t)
-				s.version.Store(99)
+				s.resourceVersion.Store(99)
 				require.NoError(t, s.openAndStopWatch(t, options))
 				assert.Zero(t, s.listCount.Load())
 				require.NoError(t, s.restoreError(t))

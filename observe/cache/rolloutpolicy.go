@@ -17,7 +17,7 @@ import (
 // without a deployment; nil if no policy applies.
 func (c *Cluster) PolicyOfObject(o metav1.Object) *v1alpha1.RolloutPolicy {
 	return FirstMatchingPolicy(
-		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[RolloutPolicies], cache.NamespaceIndex, o.GetNamespace()),
+		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[RolloutPoliciesResource], cache.NamespaceIndex, o.GetNamespace()),
 		o,
 	)
 }

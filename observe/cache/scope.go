@@ -96,7 +96,7 @@ func (s *NamespaceScope) UnmarshalJSON(data []byte) error {
 // released, even while the installation is down, because its instances carry its name.
 type installations struct {
 	ownName           string                  // name of this installation
-	leases            map[string]installation // keyed by the Lease's namespace
+	byLeaseNamespace  map[string]installation // keyed by the Lease's namespace
 	labelsOfNamespace func(namespace string) labels.Labels
 }
 
@@ -108,7 +108,7 @@ type installation struct {
 	createdAt  time.Time
 	holder     string
 	renewedAt  time.Time
-	isReported bool // OnOtherController's callback got this installation with this scope
+	isReported bool // OnActiveController's callback got this installation with this scope
 }
 
 // recordLease stores a Lease. recordLease returns the installations that have priority over this installation, unless
@@ -120,18 +120,18 @@ func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (
 		scopeText: lease.Annotations[v1alpha1.AnnotationScope], scope: ScopeOfLease(lease),
 		holder: *lease.Spec.HolderIdentity, renewedAt: lease.Spec.RenewTime.Time,
 	}
-	last := i.leases[lease.Namespace]
+	last := i.byLeaseNamespace[lease.Namespace]
 	next.isReported = last.isReported && last.scopeText == next.scopeText
-	i.leases[lease.Namespace] = next
-	for namespace, other := range i.leases {
+	i.byLeaseNamespace[lease.Namespace] = next
+	for namespace, other := range i.byLeaseNamespace {
 		if namespace != lease.Namespace && next.name != i.ownName {
 			continue
 		}
 		if first := i.otherHasPriority(namespace, other); first != other.isReported {
 			if other.isReported = first; first {
-				began = append(began, i.activeController(namespace, other, now))
+				began = append(began, i.describeInstallation(namespace, other, now))
 			}
-			i.leases[namespace] = other
+			i.byLeaseNamespace[namespace] = other
 		}
 	}
 	return began
@@ -139,8 +139,8 @@ func (i installations) recordLease(lease *coordinationv1.Lease, now time.Time) (
 
 // forgetLease removes a Lease, and reports whether the Lease was stored.
 func (i installations) forgetLease(lease *coordinationv1.Lease) bool {
-	_, known := i.leases[lease.Namespace]
-	delete(i.leases, lease.Namespace)
+	_, known := i.byLeaseNamespace[lease.Namespace]
+	delete(i.byLeaseNamespace, lease.Namespace)
 	return known
 }
 
@@ -151,7 +151,7 @@ func (i installations) otherHasPriority(namespace string, other installation) bo
 	if other.name == "" || other.name == i.ownName {
 		return false
 	}
-	for at, own := range i.leases {
+	for at, own := range i.byLeaseNamespace {
 		if own.name == i.ownName && (own.createdAt.Before(other.createdAt) ||
 			own.createdAt.Equal(other.createdAt) && at < namespace) {
 			return false
@@ -172,7 +172,7 @@ func (i installations) claimsNamespace(other installation, namespace string) boo
 
 // isClaimedByOther reports whether an installation with priority over this installation claims a namespace.
 func (i installations) isClaimedByOther(namespace string) bool {
-	for at, other := range i.leases {
+	for at, other := range i.byLeaseNamespace {
 		if i.otherHasPriority(at, other) && i.claimsNamespace(other, namespace) {
 			return true
 		}
@@ -182,7 +182,7 @@ func (i installations) isClaimedByOther(namespace string) bool {
 
 // usesSelectors reports whether any installation selects its namespaces by labels.
 func (i installations) usesSelectors() bool {
-	for _, other := range i.leases {
+	for _, other := range i.byLeaseNamespace {
 		if other.scope.Selector != nil {
 			return true
 		}
@@ -192,15 +192,15 @@ func (i installations) usesSelectors() bool {
 
 // activeControllers returns the installations that have priority over this installation.
 func (i installations) activeControllers(now time.Time) (all []activeController) {
-	for namespace, other := range i.leases {
+	for namespace, other := range i.byLeaseNamespace {
 		if i.otherHasPriority(namespace, other) {
-			all = append(all, i.activeController(namespace, other, now))
+			all = append(all, i.describeInstallation(namespace, other, now))
 		}
 	}
 	return all
 }
 
-func (i installations) activeController(at string, other installation, now time.Time) activeController {
+func (i installations) describeInstallation(at string, other installation, now time.Time) activeController {
 	return activeController{
 		reason: vocabulary.ReasonAnotherController,
 		message: fmt.Sprintf(

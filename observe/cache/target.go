@@ -20,14 +20,14 @@ import (
 // Target is a cluster that machines join: the client, and the caches of nodes and of the objects that drains read. A
 // nil Target behaves like a cluster without nodes. All methods are safe for concurrent use.
 type Target struct {
-	client          kubernetes.Interface
-	identity        string                    // equal for two Targets of one cluster; empty: no other Target has this cluster
-	nodes           cache.SharedIndexInformer // nil: nodes are not watched
-	drainCaches     drainCaches
-	evictionSupport evictionSupport
-	status          atomic.Pointer[TargetStatus] // nil: Ready
-	isVerified      atomic.Bool                  // the cluster has accepted the credentials of the client
-	absences        atomic.Pointer[WorkerAbsences]
+	client                 kubernetes.Interface
+	identity               string                    // equal for two Targets of one cluster; empty: no other Target has this cluster
+	nodeInformer           cache.SharedIndexInformer // nil: nodes are not watched
+	drainCaches            drainCaches
+	evictionSupport        evictionSupport
+	status                 atomic.Pointer[TargetStatus] // nil: Ready
+	hasAcceptedCredentials atomic.Bool                  // the cluster has accepted the credentials of the client
+	absences               atomic.Pointer[WorkerAbsences]
 }
 
 // TargetState describes whether a Target can be used.
@@ -44,9 +44,9 @@ const (
 
 // TargetStatus is the state of a Target.
 type TargetStatus struct {
-	State TargetState
-	Why   string    // why the state is not Ready, as a sentence without a period; empty for Ready
-	Since time.Time // start of the state; zero for a target that is always Ready
+	State   TargetState
+	Message string    // why the state is not Ready, as a sentence without a period; empty for Ready
+	Since   time.Time // start of the state; zero for a target that is always Ready
 }
 
 // NewTarget returns a target without caches. Two Targets with different credentials for the same cluster have the same
@@ -74,7 +74,7 @@ func (t *Target) Status() TargetStatus {
 // SetStatus replaces the state of a target.
 func (t *Target) SetStatus(status TargetStatus) {
 	if status.State == TargetReady {
-		t.isVerified.Store(true)
+		t.hasAcceptedCredentials.Store(true)
 	}
 	t.status.Store(&status)
 }
@@ -115,13 +115,13 @@ func (t *Target) HasSameCluster(other *Target) bool {
 }
 
 func (t *Target) hasKnownIdentity() bool {
-	return t != nil && t.identity != "" && (t.status.Load() == nil || t.isVerified.Load())
+	return t != nil && t.identity != "" && (t.status.Load() == nil || t.hasAcceptedCredentials.Load())
 }
 
 // WatchNodes adds the cache of the nodes. Call WatchNodes before Start.
 func (t *Target) WatchNodes() error {
-	t.nodes = newInformerFactory(t.client).Core().V1().Nodes().Informer()
-	err := t.nodes.AddIndexers(cache.Indexers{
+	t.nodeInformer = newInformerFactory(t.client).Core().V1().Nodes().Informer()
+	err := t.nodeInformer.AddIndexers(cache.Indexers{
 		instanceIndex: indexByKey(func(n *corev1.Node) string { return ownership.ProviderIDKey(n.Spec.ProviderID) }),
 	})
 	if err != nil {
@@ -139,8 +139,8 @@ func (t *Target) Start(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	if t.nodes != nil {
-		go t.nodes.RunWithContext(ctx)
+	if t.nodeInformer != nil {
+		go t.nodeInformer.RunWithContext(ctx)
 	}
 	t.drainCaches.enable(ctx)
 }
@@ -152,8 +152,8 @@ func (t *Target) AwaitFilledCaches(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	if t.nodes != nil && !cache.WaitFor(ctx, "", t.nodes.HasSyncedChecker()) {
-		return fmt.Errorf("fill cache of %s: %w", Nodes, context.Cause(ctx))
+	if t.nodeInformer != nil && !cache.WaitFor(ctx, "", t.nodeInformer.HasSyncedChecker()) {
+		return fmt.Errorf("fill cache of %s: %w", NodesResource, context.Cause(ctx))
 	}
 	if t.drainCaches.mode == drainCachesAlways {
 		return t.awaitDrainCaches(ctx)
@@ -174,11 +174,11 @@ func (t *Target) Informer(resource Resource) cache.SharedIndexInformer {
 	switch {
 	case t == nil:
 		return nil
-	case resource == Nodes:
-		if t.nodes == nil {
+	case resource == NodesResource:
+		if t.nodeInformer == nil {
 			return nil
 		}
-		return t.nodes
+		return t.nodeInformer
 	default:
 		return t.drainCaches.informer(resource)
 	}
@@ -186,20 +186,20 @@ func (t *Target) Informer(resource Resource) cache.SharedIndexInformer {
 
 // Node returns a node from the cache.
 func (t *Target) Node(name string) (*corev1.Node, bool) {
-	return getByKey[*corev1.Node](t.Informer(Nodes), name)
+	return getByKey[*corev1.Node](t.Informer(NodesResource), name)
 }
 
 // AllNodes returns the nodes of the cache, unsorted.
 func (t *Target) AllNodes() []*corev1.Node {
-	if t.Informer(Nodes) == nil {
+	if t.Informer(NodesResource) == nil {
 		return nil
 	}
-	return AllObjects[*corev1.Node](t.Informer(Nodes))
+	return AllObjects[*corev1.Node](t.Informer(NodesResource))
 }
 
 // NodesOfInstance returns the nodes of an instance, sorted by name; none for an empty provider ID.
 func (t *Target) NodesOfInstance(providerID string) []*corev1.Node {
-	nodes := IndexedObjects[*corev1.Node](t.Informer(Nodes), instanceIndex, ownership.ProviderIDKey(providerID))
+	nodes := IndexedObjects[*corev1.Node](t.Informer(NodesResource), instanceIndex, ownership.ProviderIDKey(providerID))
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	return nodes
 }

@@ -56,7 +56,7 @@ func (c *Cluster) AwaitVersions(
 func (c *Cluster) hasReachedVersions(namespace string, versions MinVersions) bool {
 	for resource, version := range versions {
 		informer := c.informerForResource(namespace, resource)
-		if informer != nil && IsNewerVersion(version, appliedVersion(informer)) {
+		if informer != nil && IsNewerVersion(version, reachedVersion(informer)) {
 			return false
 		}
 	}
@@ -67,12 +67,12 @@ func (c *Cluster) hasReachedVersions(namespace string, versions MinVersions) boo
 // informerForResource returns nil for the nodes of a target that is not ready.
 func (c *Cluster) informerForResource(namespace string, resource Resource) cache.SharedIndexInformer {
 	switch target := c.Target(namespace); {
-	case resource != Nodes:
+	case resource != NodesResource:
 		return c.Informer(resource)
 	case target.Status().State != TargetReady:
 		return nil
 	default:
-		return target.Informer(Nodes)
+		return target.Informer(NodesResource)
 	}
 }
 
@@ -104,15 +104,15 @@ func (c *Cluster) findResourceAheadOfServer(
 	one := metav1.ListOptions{Limit: 1} // the list's resource version is the version of the whole store
 	v1 := c.client.MachineV1alpha1()
 	for resource, list := range map[Resource]func() (metav1.ListInterface, error){
-		Machines:        func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
-		Sets:            func() (metav1.ListInterface, error) { return v1.MachineSets(metav1.NamespaceAll).List(ctx, one) },
-		Deployments:     func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
-		RolloutPolicies: func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
-		Classes:         func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
-		Nodes: func() (metav1.ListInterface, error) {
+		MachinesResource:        func() (metav1.ListInterface, error) { return v1.Machines(metav1.NamespaceAll).List(ctx, one) },
+		SetsResource:            func() (metav1.ListInterface, error) { return v1.MachineSets(metav1.NamespaceAll).List(ctx, one) },
+		DeploymentsResource:     func() (metav1.ListInterface, error) { return v1.MachineDeployments(metav1.NamespaceAll).List(ctx, one) },
+		RolloutPoliciesResource: func() (metav1.ListInterface, error) { return v1.RolloutPolicies(metav1.NamespaceAll).List(ctx, one) },
+		ClassesResource:         func() (metav1.ListInterface, error) { return v1.MachineClasses(metav1.NamespaceAll).List(ctx, one) },
+		NodesResource: func() (metav1.ListInterface, error) {
 			return c.TargetClient(namespace).CoreV1().Nodes().List(ctx, one)
 		},
-		Secrets: func() (metav1.ListInterface, error) {
+		SecretsResource: func() (metav1.ListInterface, error) {
 			return c.SecretMetadataClient(metav1.NamespaceAll).List(ctx, one)
 		},
 	} {
@@ -130,17 +130,17 @@ func (c *Cluster) findResourceAheadOfServer(
 	return "", nil
 }
 
-// AppliedVersion returns the version that the cache of a resource has reached; empty if the resource is not watched.
-func (c *Cluster) AppliedVersion(resource Resource) string {
+// ReachedVersion returns the version that the cache of a resource has reached; empty if the resource is not watched.
+func (c *Cluster) ReachedVersion(resource Resource) string {
 	informer := c.Informer(resource)
 	if informer == nil {
 		return ""
 	}
-	return appliedVersion(informer)
+	return reachedVersion(informer)
 }
 
-// appliedVersion returns the version that a cache has reached. The informer's own LastSyncResourceVersion may be ahead
+// reachedVersion returns the version that a cache has reached. The informer's own LastSyncResourceVersion may be ahead
 // of its store.
-func appliedVersion(informer cache.SharedIndexInformer) string {
+func reachedVersion(informer cache.SharedIndexInformer) string {
 	return informer.GetStore().LastStoreSyncResourceVersion()
 }

@@ -33,18 +33,18 @@ func TestRaiseVersion(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			versions := cache.MinVersions{}
 			for range 2 { // a second RaiseVersion changes nothing
-				versions.RaiseVersion(cache.Machines, row.has)
-				versions.RaiseVersion(cache.Machines, row.raised)
-				assert.Equal(t, row.want, versions[cache.Machines])
+				versions.RaiseVersion(cache.MachinesResource, row.has)
+				versions.RaiseVersion(cache.MachinesResource, row.raised)
+				assert.Equal(t, row.want, versions[cache.MachinesResource])
 			}
-			assert.Empty(t, versions[cache.Nodes], "versions of one resource say nothing about another")
+			assert.Empty(t, versions[cache.NodesResource], "versions of one resource say nothing about another")
 		})
 	}
 }
 
 func TestAwaitVersions(t *testing.T) {
 	cluster, client := observetest.StartCaches(t, nil)
-	at := func(version string) cache.MinVersions { return cache.MinVersions{cache.Machines: version} }
+	at := func(version string) cache.MinVersions { return cache.MinVersions{cache.MachinesResource: version} }
 	createMachine(t, client, "m-1", "100")
 
 	t.Run("returns at once when nothing is asked for", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestAwaitVersions(t *testing.T) {
 		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", at("101"), 10*time.Millisecond))
 	})
 	t.Run("waits for each resource of the versions", func(t *testing.T) {
-		versions := cache.MinVersions{cache.Machines: "100", cache.Sets: "100"}
+		versions := cache.MinVersions{cache.MachinesResource: "100", cache.SetsResource: "100"}
 		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, 10*time.Millisecond))
 	})
 	t.Run("knows nothing of resources that have no cache", func(t *testing.T) {
@@ -93,11 +93,11 @@ func createMachine(t *testing.T, client *fake.Clientset, name, version string) {
 
 // While a target is not ready, its cache of nodes reaches no version. A decision that waited for a version would never
 // be made.
-func TestVersionsOfNodesDoNotCountWhileTheTargetIsNotReady(t *testing.T) {
+func TestDecisionsDoNotWaitForNodesOfAnUnreadyTarget(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil)
 	target := observetest.NewUnfilledTarget(t, "cluster-1", cache.TargetReady)
 	cluster.SetTargetSource(observetest.Targets{"shop": target})
-	versions := cache.MinVersions{cache.Nodes: "7"}
+	versions := cache.MinVersions{cache.NodesResource: "7"}
 	assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), "a ready target")
 	for _, state := range []cache.TargetState{cache.TargetMissing, cache.TargetConnecting, cache.TargetUnavailable} {
 		target.SetStatus(cache.TargetStatus{State: state})
@@ -105,8 +105,8 @@ func TestVersionsOfNodesDoNotCountWhileTheTargetIsNotReady(t *testing.T) {
 		isOlder, err := cluster.IsServerOlder(t.Context(), "shop", versions)
 		require.NoError(t, err)
 		assert.False(t, isOlder, state)
-		versions[cache.Machines] = "7"
+		versions[cache.MachinesResource] = "7"
 		assert.False(t, cluster.AwaitVersions(t.Context(), "shop", versions, time.Millisecond), "machines count always")
-		delete(versions, cache.Machines)
+		delete(versions, cache.MachinesResource)
 	}
 }

@@ -131,7 +131,7 @@ func readRelatedObjects(set *clusterv1.MachineSet, r relatedObjectReader) (a Rel
 func (c *Cache) kindNotInstalledFunc(ctx context.Context) func(schema.GroupKind) (bool, error) {
 	return func(kind schema.GroupKind) (bool, error) {
 		_, err := c.ResourceOfKind(ctx, kind)
-		if errors.Is(err, ErrNoKind) {
+		if errors.Is(err, ErrKindNotInstalled) {
 			return true, nil
 		}
 		return false, err
@@ -170,7 +170,7 @@ func (c *Cache) cachedProviderObjectReader(
 ) func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 		o, resource, read, err := c.ProviderObject(ctx, namespace, ref)
-		if errors.Is(err, ErrNoKind) {
+		if errors.Is(err, ErrKindNotInstalled) {
 			return ProviderObject{Ref: ref, WasRead: true}, nil
 		}
 		return ProviderObject{Ref: ref, Resource: resource, Object: o, WasRead: read}, err
@@ -299,7 +299,7 @@ func (c *Cache) liveProviderObjectReader(
 	return func(ref clusterv1.ContractVersionedObjectReference) (ProviderObject, error) {
 		f := ProviderObject{Ref: ref}
 		resource, err := c.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-		if errors.Is(err, ErrNoKind) {
+		if errors.Is(err, ErrKindNotInstalled) {
 			f.WasRead = true
 			return f, nil
 		}

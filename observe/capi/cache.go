@@ -75,7 +75,7 @@ type Cache struct {
 	ctx               context.Context // caches that are added later stop when ctx ends
 	mu                sync.Mutex
 	providerInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
-	onTrackFuncs      []func(observecache.Resource, cache.SharedIndexInformer)
+	informerHandlers  []func(observecache.Resource, cache.SharedIndexInformer)
 }
 
 // WatchObjects adds the objects of Cluster API to the caches of a cluster. Call WatchObjects before the caches start.
@@ -103,7 +103,7 @@ func WatchObjects(
 		if err := informer.SetTransform(stripUnusedFields); err != nil {
 			return nil, fmt.Errorf("watch %s: %w", resource, err)
 		}
-		cluster.WatchResource(resource, informer)
+		cluster.AddInformer(resource, informer)
 	}
 	return c, nil
 }
@@ -118,7 +118,7 @@ func (c *Cache) WatchDrainRules() error {
 	if err := rules.SetTransform(stripUnusedFields); err != nil {
 		return fmt.Errorf("watch %s: %w", DrainRulesResource, err)
 	}
-	c.Cluster.WatchResource(DrainRulesResource, rules)
+	c.Cluster.AddInformer(DrainRulesResource, rules)
 	return nil
 }
 
@@ -333,7 +333,7 @@ func (c *Cache) ProviderObject(
 	if err != nil {
 		return nil, resource, false, err
 	}
-	informer := c.trackResource(resource)
+	informer := c.ensureInformer(resource)
 	bounded, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
 	if !cache.WaitFor(bounded, "", informer.HasSyncedChecker()) {
@@ -351,8 +351,8 @@ func ResourceName(resource schema.GroupVersionResource) observecache.Resource {
 	return observecache.Resource(resource.GroupResource().String())
 }
 
-// trackResource returns the cache of a provider's resource.
-func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.SharedIndexInformer {
+// ensureInformer returns the cache of a provider's resource.
+func (c *Cache) ensureInformer(resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if informer, found := c.providerInformers[resource]; found {
@@ -362,21 +362,21 @@ func (c *Cache) trackResource(resource schema.GroupVersionResource) cache.Shared
 		Informer()
 	_ = informer.SetTransform(stripUnusedFields) // SetTransform fails only after the informer has started
 	c.providerInformers[resource] = informer
-	c.Cluster.TrackResource(ResourceName(resource), informer)
-	for _, tell := range c.onTrackFuncs {
+	c.Cluster.AddRunningInformer(ResourceName(resource), informer)
+	for _, tell := range c.informerHandlers {
 		tell(ResourceName(resource), informer)
 	}
 	go informer.RunWithContext(c.ctx)
 	return informer
 }
 
-// OnTrackedResource calls do for each existing cache of a provider's resource, and later for each added cache.
-// OnTrackedResource calls do while it holds the lock of c, so do must not call ProviderObject.
-func (c *Cache) OnTrackedResource(do func(observecache.Resource, cache.SharedIndexInformer)) {
+// OnProviderInformer calls do for each existing cache of a provider's resource, and later for each added cache.
+// OnProviderInformer calls do while it holds the lock of c, so do must not call ProviderObject.
+func (c *Cache) OnProviderInformer(do func(observecache.Resource, cache.SharedIndexInformer)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for resource, informer := range c.providerInformers {
 		do(ResourceName(resource), informer)
 	}
-	c.onTrackFuncs = append(c.onTrackFuncs, do)
+	c.informerHandlers = append(c.informerHandlers, do)
 }

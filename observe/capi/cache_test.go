@@ -24,8 +24,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// templateKind returns the kind of the infrastructure template.
-func templateKind() schema.GroupKind {
+// infrastructureTemplateKind returns the kind of the infrastructure template.
+func infrastructureTemplateKind() schema.GroupKind {
 	return capitest.NewInfrastructureTemplate().GroupVersionKind().GroupKind()
 }
 
@@ -36,7 +36,7 @@ func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		labels map[string]string
-		want   string // wanted version; empty: ErrNoKind
+		want   string // wanted version; empty: ErrKindNotInstalled
 	}{
 		{"one version", map[string]string{v1beta2: "v1beta1"}, "v1beta1"},
 		{"the newest of several", map[string]string{v1beta2: "v1alpha4_v1beta2_v1beta1"}, "v1beta2"},
@@ -52,18 +52,22 @@ func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			c, _ := capitest.StartCaches(
 				t,
-				capitest.NewDefinition(capitest.NewInfrastructureTemplate().GroupVersionKind(), row.labels),
+				capitest.NewCustomResourceDefinition(capitest.NewInfrastructureTemplate().GroupVersionKind(), row.labels),
 			)
-			resource, err := c.ResourceOfKind(t.Context(), templateKind())
+			resource, err := c.ResourceOfKind(t.Context(), infrastructureTemplateKind())
 			if row.want == "" {
-				require.ErrorIs(t, err, capi.ErrNoKind)
+				require.ErrorIs(t, err, capi.ErrKindNotInstalled)
 				assert.True(t, resource.Empty())
 				return
 			}
 			require.NoError(t, err)
 			assert.Equal(
 				t,
-				schema.GroupVersionResource{Group: templateKind().Group, Version: row.want, Resource: "examplemachinetemplates"},
+				schema.GroupVersionResource{
+					Group:    infrastructureTemplateKind().Group,
+					Version:  row.want,
+					Resource: "examplemachinetemplates",
+				},
 				resource,
 			)
 		})
@@ -73,14 +77,14 @@ func TestNewestVersionOfTheNewestContractIsUsed(t *testing.T) {
 func TestKindLookupsAreCached(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	for range 3 {
-		_, err := c.ResourceOfKind(t.Context(), templateKind())
+		_, err := c.ResourceOfKind(t.Context(), infrastructureTemplateKind())
 		require.NoError(t, err)
 		_, err = c.ResourceOfKind(t.Context(), schema.GroupKind{Group: "example.com", Kind: "Nothing"})
-		require.ErrorIs(t, err, capi.ErrNoKind)
+		require.ErrorIs(t, err, capi.ErrKindNotInstalled)
 	}
 	assert.Len(
 		t,
-		server.Definitions.Actions(),
+		server.CustomResourceDefinitions.Actions(),
 		1,
 		"one request for the kind that exists, none for the one that is not served",
 	)
@@ -91,16 +95,16 @@ func TestKindLookupsAreCached(t *testing.T) {
 func TestFailedKindLookupIsNotAMissingKind(t *testing.T) {
 	c, server := capitest.StartCaches(t)
 	fails := true
-	server.Definitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+	server.CustomResourceDefinitions.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return fails, nil, errors.New("connection refused")
 	})
-	_, err := c.ResourceOfKind(t.Context(), templateKind())
+	_, err := c.ResourceOfKind(t.Context(), infrastructureTemplateKind())
 	require.ErrorContains(t, err, "connection refused")
-	require.NotErrorIs(t, err, capi.ErrNoKind)
+	require.NotErrorIs(t, err, capi.ErrKindNotInstalled)
 	_, err = c.ReadRelatedObjects(t.Context(), capitest.NewSet("s", 1))
 	require.ErrorContains(t, err, "connection refused", "nobody may take the template for missing")
 	fails = false
-	_, err = c.ResourceOfKind(t.Context(), templateKind())
+	_, err = c.ResourceOfKind(t.Context(), infrastructureTemplateKind())
 	require.NoError(t, err)
 }
 
@@ -273,7 +277,9 @@ func TestTemplatesAreWatched(t *testing.T) {
 		s, _ := c.MachineSet("shop/s")
 		_, err := c.ReadRelatedObjects(t.Context(), s)
 		require.NoError(t, err)
-		c.OnTrackedResource(func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) })
+		c.OnProviderInformer(
+			func(resource cache.Resource, _ toolscache.SharedIndexInformer) { told = append(told, resource) },
+		)
 		slices.Sort(told)
 		assert.Equal(
 			t,

@@ -42,9 +42,9 @@ type Client struct {
 	Clusters    func(namespace string) TypedClient[*clusterv1.Cluster, *clusterv1.ClusterList]
 	DrainRules  func(namespace string) TypedClient[*clusterv1.MachineDrainRule, *clusterv1.MachineDrainRuleList]
 
-	ProviderObjects dynamic.Interface  // client for templates, clones and control planes
-	Definitions     metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
-	Mapper          meta.RESTMapper    // maps kinds to resources
+	ProviderObjects           dynamic.Interface  // client for templates, clones and control planes
+	CustomResourceDefinitions metadata.Interface // client for CustomResourceDefinitions: their labels list contracts
+	Mapper                    meta.RESTMapper    // maps kinds to resources
 }
 
 // NewClient returns a client of a management cluster. NewClient sends no request yet.
@@ -111,9 +111,9 @@ func NewClient(config *rest.Config) (*Client, error) {
 			func() *clusterv1.MachineDrainRule { return &clusterv1.MachineDrainRule{} },
 			func() *clusterv1.MachineDrainRuleList { return &clusterv1.MachineDrainRuleList{} },
 		),
-		ProviderObjects: objects,
-		Definitions:     definitions,
-		Mapper:          restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
+		ProviderObjects:           objects,
+		CustomResourceDefinitions: definitions,
+		Mapper:                    restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(served)),
 	}, nil
 }
 

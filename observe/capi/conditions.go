@@ -20,12 +20,12 @@ const ClusterPausedMessage = "Cluster spec.paused is set to true"
 // of the last change of the condition's status.
 type Condition struct {
 	scale.Condition
-	Since time.Time
+	TransitionTime time.Time
 }
 
-// SetConditions removes the conditions whose type is in the list owned, adds the conditions in said, and returns all
+// ReplaceOwnedConditions removes the conditions whose type is in the list owned, adds the conditions in said, and returns all
 // conditions.
-func SetConditions(
+func ReplaceOwnedConditions(
 	was []metav1.Condition,
 	owned []string,
 	said []Condition,
@@ -44,8 +44,8 @@ func SetConditions(
 		}
 		before := ConditionOfType(was, next.Type)
 		switch {
-		case !c.Since.IsZero():
-			next.LastTransitionTime = metav1.NewTime(c.Since).Rfc3339Copy()
+		case !c.TransitionTime.IsZero():
+			next.LastTransitionTime = metav1.NewTime(c.TransitionTime).Rfc3339Copy()
 		case before.Status == next.Status:
 			next.LastTransitionTime = before.LastTransitionTime
 		}

@@ -17,9 +17,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ErrNoKind means that no CustomResourceDefinition for a kind is installed, or that the definition follows no contract
+// ErrKindNotInstalled means that no CustomResourceDefinition for a kind is installed, or that the definition follows no contract
 // that Millwright supports.
-var ErrNoKind = errors.New("the kind is not installed, or follows no known contract of Cluster API")
+var ErrKindNotInstalled = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
 // contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts
 // both.
@@ -32,7 +32,7 @@ const (
 	missingKindTTL   = 10 * time.Second
 )
 
-var definitionsResource = schema.GroupVersionResource{
+var customResourceDefinitionGVR = schema.GroupVersionResource{
 	Group:    "apiextensions.k8s.io",
 	Version:  "v1",
 	Resource: "customresourcedefinitions",
@@ -50,7 +50,7 @@ type knownKind struct {
 }
 
 // ResourceOfKind returns the resource for a reference without a version: the newest version of the newest contract in
-// the labels of its CustomResourceDefinition. ResourceOfKind returns ErrNoKind if there is no such resource. For an
+// the labels of its CustomResourceDefinition. ResourceOfKind returns ErrKindNotInstalled if there is no such resource. For an
 // existing kind, Resource asks the API server at most once in 10 min.
 func (c *Cache) ResourceOfKind(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
@@ -71,7 +71,7 @@ func (c *Cache) ResourceOfKind(ctx context.Context, kind schema.GroupKind) (sche
 		c.kinds.knownKinds[kind] = known
 	}
 	if known.resource.Empty() {
-		return known.resource, fmt.Errorf("%s: %w", kind, ErrNoKind)
+		return known.resource, fmt.Errorf("%s: %w", kind, ErrKindNotInstalled)
 	}
 	return known.resource, nil
 }
@@ -90,7 +90,8 @@ func (c *Cache) lookUpResource(
 	}
 	resource := mapping.Resource
 	name := resource.GroupResource().String()
-	definition, err := c.client.Definitions.Resource(definitionsResource).Get(ctx, name, metav1.GetOptions{})
+	definition, err := c.client.CustomResourceDefinitions.Resource(customResourceDefinitionGVR).
+		Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return none, nil

@@ -23,8 +23,8 @@ func AppliedKeys(o metav1.Object, manager string) (labels, annotations []string)
 			} `json:"f:metadata"`
 		}
 		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil {
-			labels = append(labels, fieldKeys(fields.Metadata.Labels)...)
-			annotations = append(annotations, fieldKeys(fields.Metadata.Annotations)...)
+			labels = append(labels, keysOfManagedFields(fields.Metadata.Labels)...)
+			annotations = append(annotations, keysOfManagedFields(fields.Metadata.Annotations)...)
 		}
 	}
 	return labels, annotations
@@ -52,7 +52,7 @@ func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[s
 	}}
 }
 
-func fieldKeys(fields map[string]any) (names []string) {
+func keysOfManagedFields(fields map[string]any) (names []string) {
 	for name := range fields {
 		if key, isKey := strings.CutPrefix(name, "f:"); isKey {
 			names = append(names, key)
@@ -61,9 +61,9 @@ func fieldKeys(fields map[string]any) (names []string) {
 	return names
 }
 
-// HasBothFinalizers reports whether another controller also reconciles an object of Millwright. Such an object has
+// IsReconciledByOtherController reports whether another controller also reconciles an object of Millwright. Such an object has
 // Millwright's finalizer and also Cluster API's finalizer for its kind, which the caller passes.
-func HasBothFinalizers(o metav1.Object, finalizer string) bool {
+func IsReconciledByOtherController(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
 

@@ -27,30 +27,34 @@ type NamespaceObjects struct {
 	Secrets  []*metav1.PartialObjectMetadata
 }
 
-// ReadNamespace reads the objects of a namespace from the caches. If Secrets are not watched, the result has no
+// ReadNamespaceObjects reads the objects of a namespace from the caches. If Secrets are not watched, the result has no
 // Secrets.
-func ReadNamespace(c *observecache.Cluster, namespace string) NamespaceObjects {
+func ReadNamespaceObjects(c *observecache.Cluster, namespace string) NamespaceObjects {
 	n := NamespaceObjects{
 		Classes: observecache.IndexedObjects[*v1alpha1.MachineClass](
-			c.Informer(observecache.Classes),
+			c.Informer(observecache.ClassesResource),
 			cache.NamespaceIndex,
 			namespace,
 		),
 		Machines: observecache.IndexedObjects[*v1alpha1.Machine](
-			c.Informer(observecache.Machines),
+			c.Informer(observecache.MachinesResource),
 			cache.NamespaceIndex,
 			namespace,
 		),
 	}
-	if secrets := c.Informer(observecache.Secrets); secrets != nil && !c.WithoutSecretFinalizers {
+	if secrets := c.Informer(observecache.SecretsResource); secrets != nil && !c.WithoutSecretFinalizers {
 		n.Secrets = observecache.IndexedObjects[*metav1.PartialObjectMetadata](secrets, cache.NamespaceIndex, namespace)
 	}
 	return n
 }
 
-// ReadLiveNamespace reads the objects of a namespace from the API server. ReadLiveNamespace reads only the metadata of
+// ReadLiveNamespaceObjects reads the objects of a namespace from the API server. ReadLiveNamespaceObjects reads only the metadata of
 // Secrets.
-func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace string) (NamespaceObjects, error) {
+func ReadLiveNamespaceObjects(
+	ctx context.Context,
+	c *observecache.Cluster,
+	namespace string,
+) (NamespaceObjects, error) {
 	var n NamespaceObjects
 	classes, err := c.Client().MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -61,7 +65,7 @@ func ReadLiveNamespace(ctx context.Context, c *observecache.Cluster, namespace s
 		return n, fmt.Errorf("list machines of namespace %s: %w", namespace, err)
 	}
 	n.Classes, n.Machines = observecache.PointersToItems(classes.Items), observecache.PointersToItems(machines.Items)
-	if c.Informer(observecache.Secrets) == nil || c.WithoutSecretFinalizers {
+	if c.Informer(observecache.SecretsResource) == nil || c.WithoutSecretFinalizers {
 		return n, nil
 	}
 	secrets, err := c.SecretMetadataClient(namespace).List(ctx, metav1.ListOptions{})
@@ -134,13 +138,13 @@ func (n NamespaceObjects) UnusedSecrets() []*metav1.PartialObjectMetadata {
 func (n NamespaceObjects) ResourceVersions() observecache.MinVersions {
 	versions := observecache.MinVersions{}
 	for _, class := range n.Classes {
-		versions.RaiseVersion(observecache.Classes, class.ResourceVersion)
+		versions.RaiseVersion(observecache.ClassesResource, class.ResourceVersion)
 	}
 	for _, m := range n.Machines {
-		versions.RaiseVersion(observecache.Machines, m.ResourceVersion)
+		versions.RaiseVersion(observecache.MachinesResource, m.ResourceVersion)
 	}
 	for _, s := range n.Secrets {
-		versions.RaiseVersion(observecache.Secrets, s.ResourceVersion)
+		versions.RaiseVersion(observecache.SecretsResource, s.ResourceVersion)
 	}
 	return versions
 }
@@ -186,7 +190,7 @@ func (n NamespaceObjects) matchingSecrets(
 // ClassesOfSecret returns the classes of all namespaces that refer to a Secret, unsorted.
 func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha1.MachineClass {
 	var classes []*v1alpha1.MachineClass
-	for _, class := range observecache.AllObjects[*v1alpha1.MachineClass](c.Informer(observecache.Classes)) {
+	for _, class := range observecache.AllObjects[*v1alpha1.MachineClass](c.Informer(observecache.ClassesResource)) {
 		if refersToSecret(class, namespace, name) {
 			classes = append(classes, class)
 		}
@@ -194,9 +198,9 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// SecretsOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist.
+// SecretKeysOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist.
 // A reference without a namespace means the namespace of the class. The result includes references without a name.
-func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
+func SecretKeysOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
 			continue
@@ -209,9 +213,9 @@ func SecretsOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) 
 	return keys
 }
 
-// AllowsNamespace reports whether classes of a namespace may use a Secret. The namespace of a Secret and the namespaces
+// SecretAllowsNamespace reports whether classes of a namespace may use a Secret. The namespace of a Secret and the namespaces
 // in the Secret's annotation may use the Secret.
-func AllowsNamespace(secret metav1.Object, namespace string) bool {
+func SecretAllowsNamespace(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {
 		name = strings.TrimSpace(name)
@@ -219,9 +223,9 @@ func AllowsNamespace(secret metav1.Object, namespace string) bool {
 	})
 }
 
-// SecretsOfOtherNamespaces returns the Secrets of other namespaces to which a class refers, without duplicates.
-func SecretsOfOtherNamespaces(class *v1alpha1.MachineClass) []types.NamespacedName {
-	return slices.DeleteFunc(SecretsOfClass(class), func(key types.NamespacedName) bool {
+// SecretKeysOfOtherNamespaces returns the Secrets of other namespaces to which a class refers, without duplicates.
+func SecretKeysOfOtherNamespaces(class *v1alpha1.MachineClass) []types.NamespacedName {
+	return slices.DeleteFunc(SecretKeysOfClass(class), func(key types.NamespacedName) bool {
 		return key.Name == "" || key.Namespace == class.Namespace
 	})
 }
@@ -231,7 +235,7 @@ func SecretsOfOtherNamespaces(class *v1alpha1.MachineClass) []types.NamespacedNa
 // the caches.
 func VersionsText(c *observecache.Cluster, class *v1alpha1.MachineClass) string {
 	versions := VersionText(class)
-	for _, key := range SecretsOfClass(class) {
+	for _, key := range SecretKeysOfClass(class) {
 		secret, found := c.Secret(key.String())
 		if !found {
 			return ""
@@ -248,5 +252,5 @@ func VersionText(o metav1.Object) string {
 
 // refersToSecret reports whether one of a class's two references names this Secret.
 func refersToSecret(class *v1alpha1.MachineClass, namespace, name string) bool {
-	return slices.Contains(SecretsOfClass(class), types.NamespacedName{Namespace: namespace, Name: name})
+	return slices.Contains(SecretKeysOfClass(class), types.NamespacedName{Namespace: namespace, Name: name})
 }

@@ -54,7 +54,7 @@ func withCredentialsSecretRef(namespace, name string) func(*v1alpha1.MachineClas
 	}
 }
 
-func withClass(kind, name string) func(*v1alpha1.Machine) {
+func withClassRef(kind, name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
@@ -96,7 +96,7 @@ func TestClassFacts(t *testing.T) {
 		{"without finalizer", observetest.NewClass("small", func(c *v1alpha1.MachineClass) { c.Finalizers = []string{"other"} }), class.NamespaceObjects{}, attention.ClassFacts{}},
 		{"its Secret is missing", small, class.NamespaceObjects{}, attention.ClassFacts{HasFinalizer: true}},
 		{"machines that refer to it, terminating ones included", going, class.NamespaceObjects{Machines: []*v1alpha1.Machine{
-			user, observetest.NewMachine("going", observetest.AsDeletingMachine), observetest.NewMachine("large", withClass("MachineClass", "large")), observetest.NewMachine("old", withClass("AWSMachineClass", "small")),
+			user, observetest.NewMachine("going", observetest.AsDeletingMachine), observetest.NewMachine("large", withClassRef("MachineClass", "large")), observetest.NewMachine("old", withClassRef("AWSMachineClass", "small")),
 		}}, attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 3}},
 		{"its Secret lacks our finalizer", small, class.NamespaceObjects{Secrets: secrets{
 			newSecret("keys", func(s *metav1.PartialObjectMetadata) { s.Finalizers = []string{v1alpha1.FinalizerMachine} }), newSecret("other"),
@@ -125,7 +125,7 @@ func TestClassFacts(t *testing.T) {
 		}, attention.ClassFacts{Deleting: true, HasFinalizer: true}},
 		{"one that goes with its machines", going, class.NamespaceObjects{
 			Classes:  []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)},
-			Machines: []*v1alpha1.Machine{observetest.NewMachine("m", withClass("MachineClass", "large"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
+			Machines: []*v1alpha1.Machine{observetest.NewMachine("m", withClassRef("MachineClass", "large"))}, Secrets: secrets{newSecret("keys", withFinalizer)},
 		}, attention.ClassFacts{Deleting: true, HasFinalizer: true}},
 		{"but not one that goes as well: neither would release it", going, class.NamespaceObjects{
 			Classes: []*v1alpha1.MachineClass{observetest.NewClass("large", withSecretRef("", "keys"), asDeletingClass)}, Secrets: secrets{newSecret("keys", withFinalizer)},
@@ -185,14 +185,18 @@ func TestNamespaceObjects(t *testing.T) {
 		observetest.NewMachine("n"),
 		foreignMachine,
 	)
-	live, err := class.ReadLiveNamespace(t.Context(), cluster, "shop")
+	live, err := class.ReadLiveNamespaceObjects(t.Context(), cluster, "shop")
 	require.NoError(t, err)
-	for way, n := range map[string]class.NamespaceObjects{"cached": class.ReadNamespace(cluster, "shop"), "live": live} {
+	for way, n := range map[string]class.NamespaceObjects{"cached": class.ReadNamespaceObjects(cluster, "shop"), "live": live} {
 		t.Run(way, func(t *testing.T) {
 			assert.Equal(t, []string{"large", "small"}, observetest.ObjectNames(n.Classes))
 			assert.Equal(t, []string{"m", "n"}, observetest.ObjectNames(n.Machines))
 			assert.Equal(t, []string{"keys"}, observetest.ObjectNames(n.Secrets))
-			assert.Equal(t, cache.MinVersions{cache.Classes: "7", cache.Machines: "9", cache.Secrets: "8"}, n.ResourceVersions())
+			assert.Equal(
+				t,
+				cache.MinVersions{cache.ClassesResource: "7", cache.MachinesResource: "9", cache.SecretsResource: "8"},
+				n.ResourceVersions(),
+			)
 			assert.Equal(t, "small", n.ClassByUID("uid-small").Name)
 			assert.Nil(t, n.ClassByUID("uid-of-a-former-one"))
 		})
@@ -200,16 +204,16 @@ func TestNamespaceObjects(t *testing.T) {
 	client.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
-	_, err = class.ReadLiveNamespace(t.Context(), cluster, "shop")
+	_, err = class.ReadLiveNamespaceObjects(t.Context(), cluster, "shop")
 	require.EqualError(t, err, "list metadata of secrets of namespace shop: away")
 }
 
 func TestNamespaceObjectsWithoutSecrets(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, nil, observetest.NewClass("small"))
-	assert.Nil(t, cluster.Informer(cache.Secrets))
-	live, err := class.ReadLiveNamespace(t.Context(), cluster, "shop")
+	assert.Nil(t, cluster.Informer(cache.SecretsResource))
+	live, err := class.ReadLiveNamespaceObjects(t.Context(), cluster, "shop")
 	require.NoError(t, err)
-	for _, n := range []class.NamespaceObjects{class.ReadNamespace(cluster, "shop"), live} {
+	for _, n := range []class.NamespaceObjects{class.ReadNamespaceObjects(cluster, "shop"), live} {
 		assert.Len(t, n.Classes, 1)
 		assert.Empty(t, n.Secrets)
 	}
@@ -224,7 +228,7 @@ func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
 	}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	cluster, _ := startCachesWithSecrets(t, []runtime.Object{s})
-	kept := class.ReadNamespace(cluster, "shop").Secrets
+	kept := class.ReadNamespaceObjects(cluster, "shop").Secrets
 	require.Len(t, kept, 1)
 	assert.Equal(t, metav1.ObjectMeta{
 		Namespace: "shop", Name: "keys", UID: "uid-keys", ResourceVersion: "7",
@@ -233,7 +237,7 @@ func TestTheCacheKeepsNoDataOfASecret(t *testing.T) {
 	assert.NotNil(t, kept[0].DeletionTimestamp)
 }
 
-func TestAllowsNamespace(t *testing.T) {
+func TestSecretAllowsNamespace(t *testing.T) {
 	for _, row := range []struct {
 		allows string
 		// namespaces whose classes may use the Secret, out of shop (the Secret's namespace), bakery, farm and bake
@@ -250,7 +254,7 @@ func TestAllowsNamespace(t *testing.T) {
 		s.Annotations = map[string]string{v1alpha1.AnnotationAllowedClassNamespaces: row.allows}
 		var users []string
 		for _, namespace := range []string{"shop", "bakery", "farm", "bake"} {
-			if class.AllowsNamespace(s, namespace) {
+			if class.SecretAllowsNamespace(s, namespace) {
 				users = append(users, namespace)
 			}
 		}
@@ -258,16 +262,16 @@ func TestAllowsNamespace(t *testing.T) {
 	}
 }
 
-func TestSecretsOfOtherNamespaces(t *testing.T) {
+func TestSecretKeysOfOtherNamespaces(t *testing.T) {
 	for want, c := range map[string]*v1alpha1.MachineClass{
 		"[]":            observetest.NewClass("own", withSecretRef("shop", "keys"), withCredentialsSecretRef("", "keys")),
 		"[other/keys]":  observetest.NewClass("both", withSecretRef("other", "keys"), withCredentialsSecretRef("other", "keys")),
 		"[x/keys y/it]": observetest.NewClass("two", withSecretRef("x", "keys"), withCredentialsSecretRef("y", "it")),
 		"[z/keys]":      observetest.NewClass("one", withSecretRef("shop", "keys"), withCredentialsSecretRef("z", "keys")),
 	} {
-		assert.Equal(t, want, fmt.Sprint(class.SecretsOfOtherNamespaces(c)))
+		assert.Equal(t, want, fmt.Sprint(class.SecretKeysOfOtherNamespaces(c)))
 	}
-	assert.Empty(t, class.SecretsOfOtherNamespaces(observetest.NewClass("no name", withSecretRef("other", ""))))
+	assert.Empty(t, class.SecretKeysOfOtherNamespaces(observetest.NewClass("no name", withSecretRef("other", ""))))
 }
 
 func TestClassesOfSecret(t *testing.T) {

@@ -21,7 +21,7 @@ func isReplacementRequested(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) 
 	granted := slices.ContainsFunc(
 		d.Status.Replacements,
 		func(r v1alpha1.MachineReplacement) bool {
-			return r.UID == m.UID && r.Reason != vocabulary.ReasonRequestedByPerson
+			return r.UID == m.UID && r.Reason != vocabulary.ReasonGrantedByPerson
 		},
 	)
 	_, chosen := m.Annotations[v1alpha1.AnnotationDeleteMachine]
@@ -30,7 +30,7 @@ func isReplacementRequested(d *v1alpha1.MachineDeployment, m *v1alpha1.Machine) 
 }
 
 // creationDenialsByCode maps the provider's codes, which are the reasons of the condition InstanceReady, to denials.
-var creationDenialsByCode = map[string]rollout.Denial{
+var creationDenialsByCode = map[string]rollout.DenialReason{
 	"ResourceExhausted": rollout.DeniedByQuota,
 	"Unauthenticated":   rollout.DeniedByCredentials,
 	"PermissionDenied":  rollout.DeniedByCredentials,
@@ -41,7 +41,7 @@ var creationDenialsByCode = map[string]rollout.Denial{
 // creationDenial returns why the cloud has not created the instance of a machine; empty if the instance exists or
 // existed, or if the machine or its class is invalid. A machine without the condition InstanceReady waits for its
 // bootstrap token, which Millwright creates in the target cluster.
-func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
+func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.DenialReason {
 	class := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineClassReady)
 	instance := cache.FindNodeCondition(m.Status.Conditions, v1alpha1.MachineInstanceReady)
 	switch {
@@ -62,7 +62,7 @@ func (f ObjectTree) creationDenial(m *v1alpha1.Machine) rollout.Denial {
 
 // creationDenialForUnusableClass returns the denial for a class that cannot be used; empty if the class itself is
 // missing or invalid.
-func creationDenialForUnusableClass(reason string) rollout.Denial {
+func creationDenialForUnusableClass(reason string) rollout.DenialReason {
 	switch reason {
 	case v1alpha1.ReasonSecretNotFound, v1alpha1.ReasonSecretNotAllowed:
 		return rollout.DeniedBySecret
@@ -104,24 +104,24 @@ func (f ObjectTree) hasNoProviderWorker(m *v1alpha1.Machine) bool {
 // sourceOfSet returns the provider, account, Secret and instance type of a set's machines; zero if the class does not
 // exist. If one Secret contains both the user data and the credentials, the account is unknown, because each class may
 // have its own Secret.
-func (f ObjectTree) sourceOfSet(set *v1alpha1.MachineSet) rollout.Source {
+func (f ObjectTree) sourceOfSet(set *v1alpha1.MachineSet) rollout.InstanceSource {
 	class := f.classOfSet(set)
 	if class == nil {
-		return rollout.Source{}
+		return rollout.InstanceSource{}
 	}
-	source := rollout.Source{
+	source := rollout.InstanceSource{
 		Provider: strings.ToLower(class.Provider),
-		Account:  secretName(class, class.CredentialsSecretRef),
-		Object:   secretName(class, class.SecretRef),
+		Account:  secretKey(class, class.CredentialsSecretRef),
+		Object:   secretKey(class, class.SecretRef),
 	}
 	if node := class.NodeTemplate; node != nil && node.InstanceType != "" {
-		source.Type = node.Region + "/" + node.Zone + "/" + node.InstanceType
+		source.InstanceType = node.Region + "/" + node.Zone + "/" + node.InstanceType
 	}
 	return source
 }
 
-// secretName returns the namespace and the name of a Secret of a class; empty without a reference.
-func secretName(class *v1alpha1.MachineClass, ref *corev1.SecretReference) string {
+// secretKey returns the namespace and the name of a Secret of a class; empty without a reference.
+func secretKey(class *v1alpha1.MachineClass, ref *corev1.SecretReference) string {
 	if ref == nil {
 		return ""
 	}

@@ -20,10 +20,10 @@ import (
 func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now time.Time) explain.Deployment {
 	d := f.Deployment
 	e := explain.Deployment{
-		Namespace:         d.Namespace,
-		Name:              d.Name,
-		ReplacementHold:   hold,
-		HasPendingChanges: plan.Decision.NoSet || !plan.Decision.Complete,
+		Namespace:             d.Namespace,
+		Name:                  d.Name,
+		ReplacementHoldReason: hold,
+		HasPendingChanges:     plan.Decision.NoSet || !plan.Decision.Complete,
 		ReplacementHoldSince: conditionTransitionTime(
 			d,
 			string(v1alpha1.MachineDeploymentReplacementHeld),
@@ -34,7 +34,7 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now ti
 	}
 	if pin := plan.Decision.Pin; pin != nil {
 		e.PinWait = explain.WaitState{
-			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
+			Blockers: []string{pin.Reason()}, Cause: pin.SentenceWithoutTime(plan.Decision.Revision), Since: pin.Since,
 		}
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {

@@ -66,7 +66,7 @@ func TestCachesDropUnusedFields(t *testing.T) {
 	assert.Empty(t, kept.ManagedFields)
 }
 
-func TestStartFailsWhenItsContextEndsFirst(t *testing.T) {
+func TestCacheStartFailsWhenItsContextEnds(t *testing.T) {
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +103,7 @@ func TestLiveSetsOfDeployment(t *testing.T) {
 	assert.Equal(t, []string{"orphan", "restored"}, observetest.ObjectNames(cluster.SetsWithoutController(d)))
 }
 
-func TestOverlappingDeployments(t *testing.T) {
+func TestOverlappingDeploymentNames(t *testing.T) {
 	selecting := func(name, app string, change ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 		d := observetest.NewDeployment(name, change...)
 		d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}
@@ -129,5 +129,5 @@ func TestOverlappingDeployments(t *testing.T) {
 		selecting("twin", "web"),
 		selecting("going", "web", func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }),
 	)
-	assert.Equal(t, []string{"twin"}, deployment.OverlappingDeployments(cluster, d))
+	assert.Equal(t, []string{"twin"}, deployment.OverlappingDeploymentNames(cluster, d))
 }

@@ -13,9 +13,9 @@ import (
 	"millwright/observe/cache"
 )
 
-// RecordOfSameAttempt returns the record of a rollout if the record belongs to this revision and to this or a later
+// RecordOfCurrentAttempt returns the record of a rollout if the record belongs to this revision and to this or a later
 // attempt; otherwise nil. The rollout keeps the policy settings in the record.
-func RecordOfSameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
+func RecordOfCurrentAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int) *v1alpha1.RolloutStatus {
 	if r == nil || r.Revision != revision || int(r.Attempt) < attempt {
 		return nil
 	}
@@ -25,7 +25,7 @@ func RecordOfSameAttempt(r *v1alpha1.RolloutStatus, revision int64, attempt int)
 // ApplyRecordedPolicy uses the policy settings that the rollout to the current revision has recorded, if any, instead
 // of the present settings.
 func ApplyRecordedPolicy(o *rollout.Facts, r *v1alpha1.RolloutStatus, revision int64) {
-	kept := RecordOfSameAttempt(r, revision, o.RetryCount)
+	kept := RecordOfCurrentAttempt(r, revision, o.RetryCount)
 	if kept == nil || kept.Steps == nil { // an earlier version of Millwright recorded no steps
 		return
 	}
@@ -71,7 +71,7 @@ func RolloutRecord(
 		Steps: append([]v1alpha1.RolloutStep{}, spec.Steps...), AutomaticRollback: spec.AutomaticRollback,
 		Set: p.Set, Attempt: int32(p.Attempt), LastGoodSet: p.Good, FormerGoodSet: p.FormerGood,
 	}
-	if kept := RecordOfSameAttempt(was, p.Revision, p.Attempt); kept != nil {
+	if kept := RecordOfCurrentAttempt(was, p.Revision, p.Attempt); kept != nil {
 		r.Steps, r.AutomaticRollback = kept.Steps, kept.AutomaticRollback
 	}
 	if !p.Reached.IsZero() {
@@ -108,7 +108,7 @@ func CurrentRevision(sets []rollout.MachineSet) int64 {
 		return 0
 	}
 	byAge := func(a, b rollout.MachineSet) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Name, b.Name))
 	}
 	return slices.MinFunc(current, byAge).Revision
 }
@@ -124,9 +124,9 @@ func ApplyRequests(o *rollout.Facts, d metav1.Object, revision int64) {
 	approved, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutApprove, revision)
 	retry, _ := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutRetry, revision)
 	pinTo, by := parseRequestAnnotation(d, v1alpha1.AnnotationRolloutPin, revision)
-	o.ApprovedSteps, o.RetryCount, o.PinTo = int(approved), int(retry), pinTo
+	o.ApprovedStepCount, o.RetryCount, o.PinRevision = int(approved), int(retry), pinTo
 	if pinTo != 0 {
-		o.PinnedBy = by
+		o.PinRequestedBy = by
 	}
 }
 

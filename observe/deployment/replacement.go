@@ -25,7 +25,7 @@ func SelectsSet(d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet) bool {
 // the deployment that released the set, unsorted.
 func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1alpha1.MachineDeployment {
 	return slices.DeleteFunc(
-		cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)),
+		cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.DeploymentsResource)),
 		func(d *v1alpha1.MachineDeployment) bool {
 			return d.Namespace != set.Namespace ||
 				!SelectsSet(d, set) && set.Annotations[v1alpha1.AnnotationReleasedBy] != string(d.UID)
@@ -33,11 +33,11 @@ func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1a
 	)
 }
 
-// OverlappingDeployments returns the sorted names of the other deployments of the namespace whose selector matches the
+// OverlappingDeploymentNames returns the sorted names of the other deployments of the namespace whose selector matches the
 // labels of this deployment's template. Deployments with overlapping selectors would claim the same machines.
-func OverlappingDeployments(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
+func OverlappingDeploymentNames(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
-	for _, other := range cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.Deployments)) {
+	for _, other := range cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.DeploymentsResource)) {
 		if other.Namespace != d.Namespace || other.UID == d.UID || other.DeletionTimestamp != nil {
 			continue
 		}
@@ -59,15 +59,15 @@ func ReplacementFacts(
 	now time.Time,
 ) replace.Facts {
 	o := replace.Facts{
-		Budget: ParseIntOrPercent(c.PolicyOfObject(d).PolicySpec().EffectiveMaxReplacements()),
-		Nodes:  machine.JoinedNodeCounts(c, d.Namespace, now),
-		Now:    now,
+		Budget:     ParseIntOrPercent(c.PolicyOfObject(d).PolicySpec().EffectiveMaxReplacements()),
+		NodeCounts: machine.JoinedNodeCounts(c, d.Namespace, now),
+		Now:        now,
 	}
 	active := 0 // members that are not being deleted
 	for _, m := range members {
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 		f := machineReplacementFacts(m, machine.FailureDomain(m, class))
-		f.BypassesBudget = machine.IsNodeDeletedByHand(c, m)
+		f.BypassesBudget = machine.IsNodeDeletedManually(c, m)
 		o.Machines = append(o.Machines, f)
 		if m.DeletionTimestamp == nil {
 			active++
@@ -76,7 +76,13 @@ func ReplacementFacts(
 	o.MissingMachineCount = max(int(d.Spec.Replicas)-active, 0)
 	for _, r := range d.Status.Replacements {
 		o.Grants = append(o.Grants, replace.ReplacementGrant{
-			UID: string(r.UID), Name: r.Name, Domain: r.FailureDomain, Reason: r.Reason, GrantedAt: r.GrantedAt.Time,
+			MachineUID: string(
+				r.UID,
+			),
+			MachineName: r.Name,
+			Domain:      r.FailureDomain,
+			Reason:      r.Reason,
+			GrantedAt:   r.GrantedAt.Time,
 		})
 	}
 	return o
@@ -92,7 +98,7 @@ func machineReplacementFacts(m *v1alpha1.Machine, domain string) replace.Machine
 		Preserved: machine.IsPreservedNowOrLater(m),
 		Deleting:  m.DeletionTimestamp != nil,
 		Failed:    phase == v1alpha1.MachineFailed,
-		Created:   m.CreationTimestamp.Time,
+		CreatedAt: m.CreationTimestamp.Time,
 		Joined:    phase == v1alpha1.MachineTerminating || machine.HasJoined(m),
 	}
 	if f.Failed { // without the condition ReplacementDue, the phase decides

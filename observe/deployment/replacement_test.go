@@ -85,11 +85,11 @@ func TestReplacementFacts(t *testing.T) {
 			{Name: "going", UID: "uid-going", Domain: "a", Deleting: true},
 		},
 		Grants: []replace.ReplacementGrant{
-			{UID: "uid-x", Name: "x", Domain: "b", Reason: "NodeDeleted", GrantedAt: granted.Time},
+			{MachineUID: "uid-x", MachineName: "x", Domain: "b", Reason: "NodeDeleted", GrantedAt: granted.Time},
 		},
 		MissingMachineCount: 6, // a machine that is being deleted is missing too
 		Budget:              rollout.IntOrPercent{Value: 1},
-		Nodes:               replace.NodeCounts{Joined: 1, Dead: 1},
+		NodeCounts:          replace.NodeCounts{Joined: 1, Dead: 1},
 		Now:                 observetest.Noon,
 	}, o)
 	d.Spec.Replicas = 0
@@ -148,7 +148,7 @@ func TestMachinesToReplace(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			row.machine.CreationTimestamp = observetest.MinutesBeforeNoon(60)
 			row.machine.Status.CurrentStatus.LastUpdateTime = observetest.MinutesBeforeNoon(30)
-			row.want.Name, row.want.UID, row.want.Created = "m", "uid-m", observetest.MinutesBeforeNoon(60).Time
+			row.want.Name, row.want.UID, row.want.CreatedAt = "m", "uid-m", observetest.MinutesBeforeNoon(60).Time
 			got := deployment.ReplacementFacts(
 				cluster,
 				observetest.NewDeployment("d"),

@@ -28,11 +28,11 @@ func SharedRequestFacts(d metav1.Object, o rollout.Facts, next rollout.Decision)
 		InvalidReason: o.InvalidReason,
 		Paused:        o.Paused,
 		HoldReason:    o.HoldReason,
-		OnDelete:      o.Strategy == rollout.OnDelete,
+		IsOnDelete:    o.Strategy == rollout.OnDelete,
 		Revision:      next.Revision, // the next revision, even before it is written: operators mean this revision
 		RollbackTo:    o.RollbackTo,
-		RolloutSteps: request.RolloutSteps{
-			StepCount: o.StepCount(), NextRolloutStepCount: o.NextStepCount(), ApprovedSteps: o.ApprovedSteps,
+		RolloutStepFacts: request.RolloutStepFacts{
+			StepCount: o.StepCount(), NextRolloutStepCount: o.NextStepCount(), ApprovedStepCount: o.ApprovedStepCount,
 		},
 		PinFacts: request.PinFacts{RetryCount: max(o.RetryCount, o.Progress.Attempt)},
 	}
@@ -65,10 +65,10 @@ func addEarlierRevision(f *request.DeploymentFacts, s rollout.MachineSet) {
 	case s.IsTemplateDuplicate():
 		f.DuplicateRevisions = append(f.DuplicateRevisions, s.Revision)
 	case s.MissingObject() != "":
-		if f.MissingObjects == nil {
-			f.MissingObjects = map[int64]string{}
+		if f.MissingObjectByRevision == nil {
+			f.MissingObjectByRevision = map[int64]string{}
 		}
-		f.MissingObjects[s.Revision] = s.MissingObject()
+		f.MissingObjectByRevision[s.Revision] = s.MissingObject()
 	default:
 		f.EarlierRevisions = append(f.EarlierRevisions, s.Revision)
 	}

@@ -95,7 +95,7 @@ func TestRequestFactsOfARollout(t *testing.T) {
 		Rolling:          true,
 		Revision:         7,
 		EarlierRevisions: []int64{6, 3},
-		RolloutSteps:     request.RolloutSteps{WaitingStep: 1, StepCount: 2, NextRolloutStepCount: 2},
+		RolloutStepFacts: request.RolloutStepFacts{WaitingStep: 1, StepCount: 2, NextRolloutStepCount: 2},
 	}, deploymentRequestFacts(treeInRollout(), observetest.RequestTime))
 }
 
@@ -110,7 +110,7 @@ func TestRequestFactsOfAStoppedRollout(t *testing.T) {
 		"going":   {func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = observetest.Now() }, func(f request.DeploymentFacts) bool { return f.Deleting }},
 		"invalid": {func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }, func(f request.DeploymentFacts) bool { return f.InvalidReason == "the template names no machine class" }},
 		"undone":  {func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: 3} }, func(f request.DeploymentFacts) bool { return *f.RollbackTo == 3 && f.Revision == 7 }},
-		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.ApprovedSteps == 1 && f.WaitingStep == 0 }},
+		"passed":  {func(d *v1alpha1.MachineDeployment) { d.Annotations[v1alpha1.AnnotationRolloutApprove] = "7/1 ann" }, func(f request.DeploymentFacts) bool { return f.ApprovedStepCount == 1 && f.WaitingStep == 0 }},
 		"completed": {func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 6, Set: "d-2", LastGoodSet: "d-1"}
 		}, func(f request.DeploymentFacts) bool { return f.LastGoodRevision == 3 }},
@@ -123,7 +123,7 @@ func TestRequestFactsOfAStoppedRollout(t *testing.T) {
 		"OnDelete knows no steps": {
 			func(d *v1alpha1.MachineDeployment) {
 				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType
-			}, func(f request.DeploymentFacts) bool { return f.OnDelete && f.StepCount == 0 },
+			}, func(f request.DeploymentFacts) bool { return f.IsOnDelete && f.StepCount == 0 },
 		},
 	} {
 		f := deploymentRequestFacts(treeInRollout(c.change), observetest.RequestTime)

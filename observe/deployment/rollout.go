@@ -50,7 +50,7 @@ type ObjectTree struct {
 // ReadTree returns a deployment with its sets and machines from the caches.
 func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 	// The version is read before the machines, so that the machines are at least as new.
-	sets, read := c.SetsOfOwner(string(d.UID)), c.AppliedVersion(cache.Machines)
+	sets, read := c.SetsOfOwner(string(d.UID)), c.ReachedVersion(cache.MachinesResource)
 	return ObjectTree{
 		Deployment:      d,
 		Sets:            sets,
@@ -79,12 +79,12 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		},
 		InvalidReason: cmp.Or(invalidReason(d), InvalidStepReason(f.Policy)),
 		MCM: rollout.MCMDeployment{
-			Frozen:                 cache.HasFreezeLabel(d),
-			FreezeEndsWithSets:     f.BehavesAsMCM,
-			ProtectsFromAutoscaler: f.GuardsNodes,
-			TriggerAnnotation:      d.Annotations[v1alpha1.AnnotationTriggerDeletion],
-			AutoscaledAt:           d.Annotations[v1alpha1.AnnotationLastScalerChange],
-			PendingGrantCount:      len(d.Status.Replacements),
+			Frozen:                      cache.IsFrozen(d),
+			FreezeEndsWithSets:          f.BehavesAsMCM,
+			ProtectsNodesFromAutoscaler: f.GuardsNodes,
+			TriggerAnnotation:           d.Annotations[v1alpha1.AnnotationTriggerDeletion],
+			AutoscaledAt:                d.Annotations[v1alpha1.AnnotationLastScalerChange],
+			PendingGrantCount:           len(d.Status.Replacements),
 		},
 		OperatorRequests: rollout.OperatorRequests{
 			Paused:   d.Spec.Paused,
@@ -102,7 +102,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		}
 	}
 	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Strategy)
-	applySpec(&o, &d.Spec)
+	addSpecFacts(&o, &d.Spec)
 	ApplyPolicy(&o, f.Policy)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
@@ -118,12 +118,12 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	}
 	for _, s := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
-			Name:     s.Name,
-			UID:      string(s.UID),
-			Version:  s.ResourceVersion,
-			Matches:  SelectsSet(d, s),
-			Deleting: s.DeletionTimestamp != nil,
-			Released: s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
+			Name:            s.Name,
+			UID:             string(s.UID),
+			Version:         s.ResourceVersion,
+			MatchesSelector: SelectsSet(d, s),
+			Deleting:        s.DeletionTimestamp != nil,
+			Released:        s.Annotations[v1alpha1.AnnotationReleasedBy] == string(d.UID),
 		})
 	}
 	current := CurrentRevision(o.Sets)
@@ -132,8 +132,8 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	return o
 }
 
-// applySpec reads the fields of the spec that control a rollout, without the strategy.
-func applySpec(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
+// addSpecFacts reads the fields of the spec that control a rollout, without the strategy.
+func addSpecFacts(o *rollout.Facts, spec *v1alpha1.MachineDeploymentSpec) {
 	if limit := spec.RevisionHistoryLimit; limit != nil {
 		o.HistoryLimit = new(int(*limit))
 	}
@@ -153,7 +153,7 @@ func ApplyPolicy(o *rollout.Facts, policy *v1alpha1.RolloutPolicy) {
 	o.Steps = ConvertSteps(spec.Steps)
 	o.NextRolloutStepCount = len(spec.Steps)
 	o.RollbackPolicy = convertAutomaticRollback(spec.AutomaticRollback)
-	if o.RollbackPolicy.OnDeadline && o.ProgressDeadline == nil && o.CreationProblem.Reason == "" {
+	if o.RollbackPolicy.RollsBackOnDeadline && o.ProgressDeadline == nil && o.CreationProblem.Reason == "" {
 		o.CreationProblem = rollout.Problem{Reason: vocabulary.ReasonPolicyInvalid, Message: "RolloutPolicy " + policy.Name +
 			" rolls back at the progress deadline, and the deployment has none: no set is created for the template"}
 	}
@@ -164,7 +164,7 @@ func convertAutomaticRollback(of *v1alpha1.AutomaticRollback) (a rollout.AutoRol
 	if of == nil {
 		return a
 	}
-	a.OnDeadline = of.OnProgressDeadline
+	a.RollsBackOnDeadline = of.OnProgressDeadline
 	if of.MaxFailedMachines != nil {
 		a.HasMaxFailed, a.MaxFailed = true, int(*of.MaxFailedMachines)
 	}
@@ -237,14 +237,14 @@ func invalidReason(d *v1alpha1.MachineDeployment) string {
 		return "the template names no machine class"
 	case kind == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && !hasOrchestrationType(d.Spec.Strategy.InPlaceUpdate):
 		return "the strategy InPlaceUpdate needs an orchestrationType, Auto or Manual"
-	case !slices.Contains(knownStrategies, kind):
+	case !slices.Contains(knownStrategyTypes, kind):
 		return fmt.Sprintf("the strategy %q does not exist", kind)
 	default:
 		return ""
 	}
 }
 
-var knownStrategies = []v1alpha1.MachineDeploymentStrategyType{
+var knownStrategyTypes = []v1alpha1.MachineDeploymentStrategyType{
 	v1alpha1.RollingUpdateMachineDeploymentStrategyType, v1alpha1.RecreateMachineDeploymentStrategyType,
 	v1alpha1.InPlaceUpdateMachineDeploymentStrategyType, v1alpha1.OnDeleteMachineDeploymentStrategyType,
 }
@@ -289,13 +289,13 @@ func rolloutSetFacts(
 	now time.Time,
 ) rollout.MachineSet {
 	s := rollout.MachineSet{
-		Name:    set.Name,
-		UID:     string(set.UID),
-		Version: set.ResourceVersion,
-		Created: set.CreationTimestamp.Time,
+		Name:      set.Name,
+		UID:       string(set.UID),
+		Version:   set.ResourceVersion,
+		CreatedAt: set.CreationTimestamp.Time,
 		MCM: rollout.MCMSet{
 			Unselected: !SelectsSet(f.Deployment, set),
-			Frozen:     cache.HasFreezeLabel(set),
+			Frozen:     cache.IsFrozen(set),
 		},
 		Current: observeset.IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template),
 		Deletion: scale.Deletion{
@@ -305,7 +305,7 @@ func rolloutSetFacts(
 		},
 		Replicas:           int(set.Spec.Replicas),
 		StatusMachineCount: f.unreadMachineCount(set),
-		ActedOnSize:        int(set.Status.ObservedReplicas),
+		ObservedReplicas:   int(set.Status.ObservedReplicas),
 		Revision:           Revision(set),
 		History:            set.Annotations[v1alpha1.AnnotationRevisionHistory],
 		DesiredReplicas:    ParseCount(set.Annotations[v1alpha1.AnnotationDesiredReplicas]),
@@ -367,7 +367,7 @@ func rolloutMemberFacts(
 ) rollout.Member {
 	seen := observeset.MemberFacts(m, set, selector)
 	r := rollout.Member{
-		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
+		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, CreatedAt: m.CreationTimestamp.Time,
 		Deleting:  m.DeletionTimestamp != nil,
 		Ready:     m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning,
 		Unhealthy: seen.IsUnhealthy(),
@@ -382,7 +382,7 @@ func rolloutMemberFacts(
 		DeleteFirst: seen.DeleteFirst,
 	}
 	if node != nil {
-		r.MCM.Node = node.Name
+		r.MCM.NodeName = node.Name
 		r.MCM.Preserved = r.MCM.Preserved || seen.MCM.Failed && machine.IsProtectedFromReplacement(m, node)
 		inPlace := drain.InPlaceFacts(node)
 		done := inPlace.Result == v1alpha1.ValueUpdateSuccessful && inPlace.Reason == v1alpha1.ReasonUpdateSuccessful
@@ -396,7 +396,7 @@ func rolloutMemberFacts(
 		if r.MCM.ScaleDownDisabledValue == "" && !machine.HasJoined(m) { // the first sync of the node writes the guard
 			r.MCM.ScaleDownDisabledValue = v1alpha1.ValueLowerTrue
 		}
-		r.MCM.Tainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
+		r.MCM.NodeTainted = cache.HasTaint(node, v1alpha1.TaintPreferNoSchedule)
 	}
 	r.Available = !r.Deleting && !r.Updating && seen.IsAvailable(now, minReady)
 	return r

@@ -75,7 +75,7 @@ func policyWithSteps(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Steps: steps})
 }
 
-func policyWithMaxFailed(most *int32) *v1alpha1.RolloutPolicy {
+func policyWithMaxFailedMachines(most *int32) *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}},
 	)
@@ -87,7 +87,7 @@ func policyWithRollbackOnDeadline() *v1alpha1.RolloutPolicy {
 	)
 }
 
-func policyWithReplacement(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
+func policyWithMachineReplacement(when v1alpha1.MachineReplacementPolicy) *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: when})
 }
 
@@ -139,7 +139,7 @@ func TestRolloutFacts(t *testing.T) {
 				observetest.WithSetAnnotation(v1alpha1.AnnotationReleasedBy, "uid-d"),
 				func(s *v1alpha1.MachineSet) { s.Labels = nil },
 			),
-		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", Matches: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
+		}, want: []rollout.Orphan{{Name: "ours", UID: "uid-ours", Version: "7", MatchesSelector: true}, {Name: "left", UID: "uid-left", Deleting: true, Released: true}}},
 		{
 			fact:             "MCM.Frozen",
 			deploymentChange: func(d *v1alpha1.MachineDeployment) { d.Labels = map[string]string{v1alpha1.LabelFreeze: "True"} },
@@ -163,7 +163,7 @@ func TestRolloutFacts(t *testing.T) {
 			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationPaused, ""),
 			want:             false,
 		},
-		{fact: "MCM.ProtectsFromAutoscaler", want: true},
+		{fact: "MCM.ProtectsNodesFromAutoscaler", want: true},
 		{
 			fact:             "InvalidReason",
 			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.Template.Spec.Class.Name = "" }),
@@ -311,35 +311,35 @@ func TestRolloutFacts(t *testing.T) {
 			want:             "",
 		},
 		{
-			fact:             "ApprovedSteps",
+			fact:             "ApprovedStepCount",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(approve, "7/2 ann: looks well"),
 			want:             2,
 		},
 		{
 			name:             "without a word",
-			fact:             "ApprovedSteps",
+			fact:             "ApprovedStepCount",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(approve, "7/2"),
 			want:             2,
 		},
 		{
 			name:             "of another revision",
-			fact:             "ApprovedSteps",
+			fact:             "ApprovedStepCount",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(approve, "6/2 ann"),
 			want:             0,
 		},
 		{
 			name:             "of no stage",
-			fact:             "ApprovedSteps",
+			fact:             "ApprovedStepCount",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(approve, "7 ann"),
 			want:             0,
 		},
 		{
 			name:             "nonsense",
-			fact:             "ApprovedSteps",
+			fact:             "ApprovedStepCount",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(approve, "7/-1"),
 			want:             0,
@@ -358,13 +358,13 @@ func TestRolloutFacts(t *testing.T) {
 			want:             0,
 		},
 		{
-			fact:             "PinTo",
+			fact:             "PinRevision",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
 			want:             int64(3),
 		},
 		{
-			fact:             "PinnedBy",
+			fact:             "PinRequestedBy",
 			sets:             seven,
 			deploymentChange: withDeploymentAnnotation(v1alpha1.AnnotationRolloutPin, "7/3 ann: slow"),
 			want:             "ann: slow",
@@ -374,7 +374,11 @@ func TestRolloutFacts(t *testing.T) {
 			v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true},
 			v1alpha1.RolloutStep{Replicas: intstr.FromString("50%"), Wait: &metav1.Duration{Duration: time.Hour}},
 		), want: []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}, {Size: rollout.IntOrPercent{Value: 50, IsPercent: true}, Wait: time.Hour}}},
-		{fact: "IgnoresDeletingMachines", policy: policyWithReplacement(v1alpha1.MachineTerminationStarted), want: true},
+		{
+			fact:   "IgnoresDeletingMachines",
+			policy: policyWithMachineReplacement(v1alpha1.MachineTerminationStarted),
+			want:   true,
+		},
 		{
 			fact:   "NextRolloutStepCount",
 			policy: policyWithSteps(v1alpha1.RolloutStep{Replicas: intstr.FromInt32(1), Approve: true}),
@@ -383,7 +387,7 @@ func TestRolloutFacts(t *testing.T) {
 		{
 			name:   "the other policy",
 			fact:   "IgnoresDeletingMachines",
-			policy: policyWithReplacement(v1alpha1.MachineTerminationComplete),
+			policy: policyWithMachineReplacement(v1alpha1.MachineTerminationComplete),
 			want:   false,
 		},
 		{
@@ -397,7 +401,7 @@ func TestRolloutFacts(t *testing.T) {
 			deploymentChange: spec(func(s *v1alpha1.MachineDeploymentSpec) { s.ProgressDeadlineSeconds = new(int32(90)) }),
 			want:             new(90 * time.Second),
 		},
-		{fact: "RollbackPolicy.OnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
+		{fact: "RollbackPolicy.RollsBackOnDeadline", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true},
 		}), want: true},
 		{fact: "CreationProblem.Reason", policy: policyWithRollbackOnDeadline(), want: "PolicyInvalid"},
@@ -416,21 +420,21 @@ func TestRolloutFacts(t *testing.T) {
 			},
 			want: rollout.Problem{},
 		},
-		{fact: "RollbackPolicy.MaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: 2},
-		{fact: "RollbackPolicy.HasMaxFailed", policy: policyWithMaxFailed(new(int32(2))), want: true},
+		{fact: "RollbackPolicy.MaxFailed", policy: policyWithMaxFailedMachines(new(int32(2))), want: 2},
+		{fact: "RollbackPolicy.HasMaxFailed", policy: policyWithMaxFailedMachines(new(int32(2))), want: true},
 		{fact: "RollbackPolicy.BakeTime", policy: observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
 			AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}},
 		}), want: time.Hour},
 		{
 			name:   "none may fail",
 			fact:   "RollbackPolicy",
-			policy: policyWithMaxFailed(new(int32(0))),
+			policy: policyWithMaxFailedMachines(new(int32(0))),
 			want:   rollout.AutoRollback{HasMaxFailed: true},
 		},
 		{
 			name:   "they are not counted",
 			fact:   "RollbackPolicy",
-			policy: policyWithMaxFailed(nil),
+			policy: policyWithMaxFailedMachines(nil),
 			want:   rollout.AutoRollback{},
 		},
 		{
@@ -788,7 +792,7 @@ func TestReadTreeFromCaches(t *testing.T) {
 		d,
 		s,
 		foreign,
-		observetest.NewMachine("a", observetest.WithOwnerSet(s), observetest.WithOwnNode("n")),
+		observetest.NewMachine("a", observetest.WithOwnerSet(s), observetest.WithInstanceAndNode("n")),
 		observetest.NewMachine("b", observetest.WithOwnerSet(foreign)),
 	)
 	tree := deployment.ReadTree(cluster, d)
@@ -886,7 +890,7 @@ func TestReadTreeRecordsTheVersionOfItsMachines(t *testing.T) {
 	})
 	require.NoError(
 		t,
-		cluster.Informer(cache.Machines).
+		cluster.Informer(cache.MachinesResource).
 			GetStore().
 			Update(observetest.NewMachine("m", func(m *v1alpha1.Machine) { m.ResourceVersion = "30" })),
 	)

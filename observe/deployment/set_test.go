@@ -53,7 +53,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "Name", want: "s"},
 		{fact: "UID", want: "uid-s"},
 		{fact: "Version", set: func(s *v1alpha1.MachineSet) { s.ResourceVersion = "9" }, want: "9"},
-		{fact: "Created", set: func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(5) }, want: observetest.MinutesBeforeNoon(5).Time},
+		{fact: "CreatedAt", set: func(s *v1alpha1.MachineSet) { s.CreationTimestamp = observetest.MinutesBeforeNoon(5) }, want: observetest.MinutesBeforeNoon(5).Time},
 		{name: "of the template", fact: "Current", want: true},
 		{name: "of another", fact: "Current", deployment: observetest.WithNewClass, want: false},
 		{name: "of one that differs in what rolls nothing", fact: "Current", deployment: func(d *v1alpha1.MachineDeployment) {
@@ -67,7 +67,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "Replicas", set: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{fact: "StatusMachineCount", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas = 4 }, want: 4},
 		{name: "of machines up to a version", fact: "StatusMachineCount", set: func(s *v1alpha1.MachineSet) { s.Status.Replicas, s.Status.ObservedMachines = 4, "7" }, want: 4},
-		{fact: "ActedOnSize", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
+		{fact: "ObservedReplicas", set: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 2 }, want: 2},
 		{fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "7"), want: int64(7)},
 		{name: "none", fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "x"), want: int64(0)},
 		{name: "below zero", fact: "Revision", set: observetest.WithSetAnnotation(v1alpha1.AnnotationRevision, "-7"), want: int64(0)},
@@ -110,7 +110,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		told[row.fact] = append(told[row.fact], row.want)
 	}
 	source := observedSource(withProviderAndSecrets, withNodeTemplate)
-	for _, fact := range []string{"Provider", "Account", "Type", "Object"} {
+	for _, fact := range []string{"Provider", "Account", "InstanceType", "Object"} {
 		told["Source."+fact] = []any{observetest.FieldByName(source, fact)}
 	}
 	told["MCM.MissingClass"] = []any{"TestSetWhoseClassIsDeletedReportsTheMissingClass"}
@@ -118,7 +118,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 }
 
 // observedSource returns the Source of a set of this class.
-func observedSource(change ...func(*v1alpha1.MachineClass)) rollout.Source {
+func observedSource(change ...func(*v1alpha1.MachineClass)) rollout.InstanceSource {
 	class := observetest.NewClass("small", change...)
 	tree := deployment.ObjectTree{
 		Deployment: observetest.NewDeployment("d"), Sets: []*v1alpha1.MachineSet{observetest.NewSet("s")},
@@ -168,11 +168,13 @@ func TestSourceOfASet(t *testing.T) {
 	large := func(c *v1alpha1.MachineClass) { c.Provider = "Virtual" }
 	user := "shop/user-data"
 	assert.Equal(
-		t, rollout.Source{Provider: "virtual", Account: "shop/account", Object: user}, observedSource(withProviderAndSecrets),
+		t,
+		rollout.InstanceSource{Provider: "virtual", Account: "shop/account", Object: user},
+		observedSource(withProviderAndSecrets),
 		"without a node template, the type is unknown",
 	)
 	assert.Equal(
-		t, rollout.Source{Provider: "virtual", Type: "eu-1/a/m5.large", Object: user},
+		t, rollout.InstanceSource{Provider: "virtual", InstanceType: "eu-1/a/m5.large", Object: user},
 		observedSource(withProviderAndSecrets, oneSecret, withNodeTemplate),
 		"each class may have a Secret of its own with the same credentials",
 	)
@@ -237,7 +239,7 @@ func withClassProblem(reason, message string) func(*v1alpha1.Machine) {
 // If a Secret is missing, the condition does not show whether it is the Secret with the credentials or with the user
 // data.
 func TestCreationDenialsThatDependOnTheClass(t *testing.T) {
-	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.Denial {
+	denial := func(change func(*v1alpha1.Machine), served metav1.ConditionStatus) rollout.DenialReason {
 		s := observetest.NewSet("s")
 		class := observetest.NewClass("small", withProviderAndSecrets)
 		class.Status.Conditions = []metav1.Condition{{Type: vocabulary.ConditionServed, Status: served}}
@@ -247,7 +249,7 @@ func TestCreationDenialsThatDependOnTheClass(t *testing.T) {
 			ClassOfMachine: func(*v1alpha1.Machine) *v1alpha1.MachineClass { return class },
 		}, observetest.Noon).Sets[0].Machines[0].DenialReason
 	}
-	problem := func(reason string) rollout.Denial {
+	problem := func(reason string) rollout.DenialReason {
 		return denial(withClassProblem(reason, "Secret shop/user-data: why"), metav1.ConditionTrue)
 	}
 	yes, no := metav1.ConditionTrue, metav1.ConditionFalse
@@ -284,9 +286,9 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", machine: observetest.WithResourceVersion("9"), want: "9"},
-		{fact: "Created", machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) }, want: observetest.MinutesBeforeNoon(5).Time},
-		{fact: "MCM.Node", node: func(*corev1.Node) {}, want: "n"},
-		{name: "that does not exist", fact: "MCM.Node", machine: observetest.WithNodeLabel("n"), want: ""},
+		{fact: "CreatedAt", machine: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) }, want: observetest.MinutesBeforeNoon(5).Time},
+		{fact: "MCM.NodeName", node: func(*corev1.Node) {}, want: "n"},
+		{name: "that does not exist", fact: "MCM.NodeName", machine: observetest.WithNodeLabel("n"), want: ""},
 		{fact: "Deleting", machine: observetest.AsDeletingMachine, want: true},
 
 		{fact: "Ready", machine: is(v1alpha1.MachineRunning), want: true},
@@ -314,14 +316,14 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{fact: "DenialReason", machine: withCreationDenial("ResourceExhausted"), want: rollout.DeniedByQuota},
 		{name: "credentials", fact: "DenialReason", machine: withCreationDenial("PermissionDenied"), want: rollout.DeniedByCredentials},
 		{name: "no answer", fact: "DenialReason", machine: withCreationDenial(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
-		{name: "an invalid class", fact: "DenialReason", machine: withCreationDenial("InvalidArgument"), want: rollout.Denial("")},
+		{name: "an invalid class", fact: "DenialReason", machine: withCreationDenial("InvalidArgument"), want: rollout.DenialReason("")},
 		{name: "before the first answer", fact: "DenialReason", machine: withInstanceReason(v1alpha1.ReasonCreating), want: rollout.DeniedByNetwork},
 		{name: "no bootstrap token yet", fact: "DenialReason", want: rollout.DeniedByNetwork},
-		{name: "no class", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.Denial("")},
-		{name: "a class that cannot be used", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.Denial("")},
-		{name: "the class was lost after a call", fact: "DenialReason", machine: observetest.CombineChanges(withInstanceReason("MaxUnavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.Denial("")},
+		{name: "no class", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassNotFound, ""), want: rollout.DenialReason("")},
+		{name: "a class that cannot be used", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonClassInvalid, ""), want: rollout.DenialReason("")},
+		{name: "the class was lost after a call", fact: "DenialReason", machine: observetest.CombineChanges(withInstanceReason("MaxUnavailable"), withClassProblem(v1alpha1.ReasonClassNotFound, "")), want: rollout.DenialReason("")},
 		{name: "no Secret", fact: "DenialReason", machine: withClassProblem(v1alpha1.ReasonSecretNotFound, ""), want: rollout.DeniedBySecret},
-		{name: "the instance exists", fact: "DenialReason", machine: observetest.CombineChanges(withCreationDenial("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.Denial("")},
+		{name: "the instance exists", fact: "DenialReason", machine: observetest.CombineChanges(withCreationDenial("ResourceExhausted"), func(m *v1alpha1.Machine) { m.Spec.ProviderID = "x" }), want: rollout.DenialReason("")},
 		{fact: "MCM.LastOperationFailed", machine: troubled, want: true},
 		{fact: "MCM.Preserved", machine: observetest.AsPreservedMachine, want: true},
 		{name: "failed and asks for it", fact: "MCM.Preserved", machine: observetest.CombineChanges(is(v1alpha1.MachineFailed), observetest.WithPreserveAnnotation(v1alpha1.ValuePreserveWhenFailed)), want: true},
@@ -331,11 +333,11 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{fact: "DeleteFirst", machine: observetest.WithAnnotation(v1alpha1.AnnotationDeleteMachine, ""), want: true},
 		{name: "as it stands", fact: "MCM.MarkedAt", machine: observetest.WithAnnotation(v1alpha1.AnnotationMarkedForDeletionTime, "soon"), want: "soon"},
 
-		{fact: "MCM.Tainted", node: func(n *corev1.Node) {
+		{fact: "MCM.NodeTainted", node: func(n *corev1.Node) {
 			n.Spec.Taints = []corev1.Taint{{Key: "theirs"}, {Key: v1alpha1.TaintPreferNoSchedule, Effect: "PreferNoSchedule"}}
 		}, want: true},
-		{name: "with the key alone", fact: "MCM.Tainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
-		{name: "with another one", fact: "MCM.Tainted", node: observetest.WithCriticalTaint, want: false},
+		{name: "with the key alone", fact: "MCM.NodeTainted", node: func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: v1alpha1.TaintPreferNoSchedule}} }, want: true},
+		{name: "with another one", fact: "MCM.NodeTainted", node: observetest.WithCriticalTaint, want: false},
 		{fact: "MCM.ScaleDownDisabledValue", node: ours, want: "true"},
 		{name: "as others wrote it", fact: "MCM.ScaleDownDisabledValue", node: withNodeAnnotation(v1alpha1.AnnotationScaleDownDisabled, "yes"), want: "yes"},
 		{name: "of a machine that has not joined: its first sync writes it", fact: "MCM.ScaleDownDisabledValue", machine: is(v1alpha1.MachinePending), node: withNodeLabel("os", "linux"), want: "true"},
@@ -377,7 +379,7 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 			}
 			d := observetest.NewDeployment("d")
 			d.Status.Replacements = []v1alpha1.MachineReplacement{
-				{UID: "due", Reason: v1alpha1.ReasonCreationTimeout}, {UID: "asked", Reason: vocabulary.ReasonRequestedByPerson},
+				{UID: "due", Reason: v1alpha1.ReasonCreationTimeout}, {UID: "asked", Reason: vocabulary.ReasonGrantedByPerson},
 			}
 			f := deployment.ObjectTree{Deployment: d, Sets: []*v1alpha1.MachineSet{s}, Members: []*v1alpha1.Machine{m}}
 			if row.node != nil {

@@ -40,7 +40,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 		Need: attention.NeedRollout,
 		Why:  "revision 7: step 1 of 2 done (1 of 4 machines), waits for approval",
 	}
-	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScale, Why: why} }
+	scale := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScaling, Why: why} }
 	after := func(change observetest.DeploymentChange) deployment.ObjectTree {
 		f := treeWithFullStatus()
 		change(f.Deployment)
@@ -71,7 +71,7 @@ func TestPendingWorkOfADeployment(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := row.tree.Deployment.DeepCopy()
-			is := rollout.PlanDeployment(deployment.RolloutFacts(row.tree, observetest.Noon)).Pending
+			is := rollout.PlanDeployment(deployment.RolloutFacts(row.tree, observetest.Noon)).PendingWork
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.tree.Deployment, "what is looked at stays as it is")
 		})
@@ -121,7 +121,7 @@ func TestReportedStatusFieldsOfADeployment(t *testing.T) {
 		assert.Equal(
 			t,
 			row.same,
-			!rollout.PlanDeployment(deployment.RolloutFacts(tree, observetest.Noon)).NeedsReport,
+			!rollout.PlanDeployment(deployment.RolloutFacts(tree, observetest.Noon)).NeedsStatusWrite,
 			"%s: %+v",
 			row.field,
 			tree.Deployment.Status,
@@ -133,7 +133,7 @@ func TestReportedStatusFieldsOfADeployment(t *testing.T) {
 	}
 }
 
-func TestApplyRolloutStatus(t *testing.T) {
+func TestApplyStatus(t *testing.T) {
 	at, last := metav1.NewTime(observetest.Noon), observetest.Noon.Add(-time.Hour+time.Millisecond)
 	mine := v1alpha1.MachineDeploymentCondition{
 		Type:    v1alpha1.MachineDeploymentReplacementHeld,

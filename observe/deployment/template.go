@@ -43,7 +43,7 @@ func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploymen
 		metav1.SetMetaDataAnnotation(&set.ObjectMeta, key, value)
 		changed = true
 	}
-	changed = RecordFailureOnSet(set, d.Status.Rollout) || changed
+	changed = RecordFailedRolloutOnSet(set, d.Status.Rollout) || changed
 	before := set.Spec.DeepCopy()
 	to, from := &set.Spec, &d.Spec
 	to.MinReadySeconds, to.AutoPreserveFailedMachineMax = from.MinReadySeconds, from.AutoPreserveFailedMachineMax
@@ -53,14 +53,14 @@ func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploymen
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// RecordFailureOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether
+// RecordFailedRolloutOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether
 // the annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
-func RecordFailureOnSet(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
+func RecordFailedRolloutOnSet(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""
 	switch {
 	case pin != nil && r.Set == set.GetName():
-		want = pin.Cause(r.Revision) + " since " + pin.Since.UTC().Format(time.RFC3339)
+		want = pin.SentenceWithoutTime(r.Revision) + " since " + pin.Since.UTC().Format(time.RFC3339)
 	case r == nil || r.LastGoodSet != set.GetName():
 		return false
 	}

@@ -60,7 +60,7 @@ func TestInPlaceUpdateDecisions(t *testing.T) {
 	}{
 		{"the node is missing", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), nil, inplace.StepNothing, ""},
 		{"it has no labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), observetest.NewNode(observetest.NewNodeCondition("Ready", "True")), inplace.StepNothing, ""},
-		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(bare), inplace.StepCondition, v1alpha1.ReasonSelectedForUpdate},
+		{"it has labels", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(bare), inplace.StepWriteCondition, v1alpha1.ReasonSelectedForUpdate},
 		{"it is selected", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning)), newNodeSelectedForUpdate(), inplace.StepDrain, v1alpha1.ReasonDrainSuccessful},
 		{"it is selected, and its machine has not joined", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachinePending)), newNodeSelectedForUpdate(), inplace.StepNothing, ""},
 		{"the machine is being deleted", observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineRunning), observetest.AsDeletingMachine), newNodeSelectedForUpdate(bare), inplace.StepNothing, ""},
@@ -91,7 +91,7 @@ func TestInPlaceStepsFollowEachOther(t *testing.T) {
 	assert.Equal(t, v1alpha1.ReasonSelectedForUpdate, next())
 	n.Spec.Unschedulable = true
 	assert.Equal(t, v1alpha1.ReasonDrainSuccessful, next())
-	assert.Equal(t, inplace.StepUpdate, inplace.Decide(drain.InPlaceFacts(n), "Running").Step)
+	assert.Equal(t, inplace.StepSetUpdatingPhase, inplace.Decide(drain.InPlaceFacts(n), "Running").Step)
 	m.Status.CurrentStatus.Phase = v1alpha1.MachineInPlaceUpdating
 	assert.Equal(t, v1alpha1.ReasonReadyForUpdate, next())
 	n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateFailed

@@ -17,17 +17,17 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxReasonBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two
+// maxAnnotationValueBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two
 // lines of text.
-const maxReasonBytes = 200
+const maxAnnotationValueBytes = 200
 
-// AnnotationReason returns the name and value of the first of these annotations that a machine has; empty if it has
+// FirstAnnotationText returns the name and value of the first of these annotations that a machine has; empty if it has
 // none.
-func AnnotationReason(m *v1alpha1.Machine, keys ...string) string {
+func FirstAnnotationText(m *v1alpha1.Machine, keys ...string) string {
 	for _, key := range keys {
 		if value, set := m.Annotations[key]; set {
 			return "annotation " + key + cmp.Or(
-				phrase.TextIf(value != "", ": %s", phrase.CutText(value, maxReasonBytes)),
+				phrase.TextIf(value != "", ": %s", phrase.TruncateText(value, maxAnnotationValueBytes)),
 				" is set",
 			)
 		}
@@ -42,7 +42,7 @@ func HoldReason(m *v1alpha1.Machine) string {
 	if !held {
 		return ""
 	}
-	return cmp.Or(phrase.CutText(strings.TrimSpace(words), maxReasonBytes), "no reason given")
+	return cmp.Or(phrase.TruncateText(strings.TrimSpace(words), maxAnnotationValueBytes), "no reason given")
 }
 
 // ForceReason names the label or annotation of a machine that forces its drain, so that the pods on its node are killed
@@ -57,7 +57,7 @@ func ForceReason(m *v1alpha1.Machine) string {
 	if wanted {
 		return "label " + label + " is set"
 	}
-	return AnnotationReason(m, v1alpha1.AnnotationForce)
+	return FirstAnnotationText(m, v1alpha1.AnnotationForce)
 }
 
 // EscalationFacts returns the facts from which decide chooses the means of a drain. A nil record means that the drain
@@ -68,8 +68,8 @@ func EscalationFacts(
 	node *corev1.Node,
 	grace time.Duration,
 	now time.Time,
-) drain.EscalationLadder {
-	l := drain.EscalationLadder{
+) drain.EscalationFacts {
+	l := drain.EscalationFacts{
 		Now:     now,
 		Timeout: m.Spec.EffectiveDrainTimeout(),
 		Retries: m.Spec.EvictRetries(),
@@ -121,13 +121,13 @@ func OperatorRequestsText(m *v1alpha1.Machine) string {
 		v1alpha1.AnnotationForce, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining, v1alpha1.AnnotationHold,
 		v1alpha1.AnnotationExtend, v1alpha1.AnnotationRetry,
 	} {
-		text += "\n" + AnnotationReason(m, key)
+		text += "\n" + FirstAnnotationText(m, key)
 	}
 	return text
 }
 
-// readonlyFilesystem is a condition type of node-problem-detector.
-const readonlyFilesystem corev1.NodeConditionType = "ReadonlyFilesystem"
+// readonlyFilesystemCondition is a condition type of node-problem-detector.
+const readonlyFilesystemCondition corev1.NodeConditionType = "ReadonlyFilesystem"
 
 // unusableNodeReason returns why the pods of a node may never terminate by themselves, and since when; both results are
 // zero for a usable node.
@@ -137,7 +137,7 @@ func unusableNodeReason(node *corev1.Node) (why string, since time.Time) {
 		switch {
 		case c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue:
 			bad = "node " + node.Name + " is not ready"
-		case c.Type == readonlyFilesystem && c.Status != corev1.ConditionFalse:
+		case c.Type == readonlyFilesystemCondition && c.Status != corev1.ConditionFalse:
 			bad = "the file system of node " + node.Name + " is read-only"
 		}
 		if at := c.LastTransitionTime.Time; bad != "" && (why == "" || at.Before(since)) {
@@ -152,7 +152,7 @@ func unusableNodeReason(node *corev1.Node) (why string, since time.Time) {
 func QueueEntries(c *cache.Cluster, namespace string) []drain.QueueEntry {
 	target := c.Target(namespace)
 	var turns []drain.QueueEntry
-	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.MachinesResource)) {
 		// the namespace's own machines always count, because the target may be replaced during this loop
 		if IsInDrainQueue(m) && (m.Namespace == namespace || c.Target(m.Namespace).HasSameCluster(target)) {
 			turns = append(turns, newQueueEntry(c, m))
@@ -165,7 +165,7 @@ func QueueEntries(c *cache.Cluster, namespace string) []drain.QueueEntry {
 func AllQueues(c *cache.Cluster) [][]drain.QueueEntry {
 	var targets []*cache.Target
 	var queues [][]drain.QueueEntry
-	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.MachinesResource)) {
 		if !IsInDrainQueue(m) {
 			continue
 		}

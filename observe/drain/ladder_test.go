@@ -14,7 +14,7 @@ import (
 	"millwright/observe/observetest"
 )
 
-func TestCreationBlocker(t *testing.T) {
+func TestMachineCreationBlocker(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		machine *v1alpha1.Machine
@@ -57,7 +57,7 @@ func TestHoldReason(t *testing.T) {
 }
 
 // The provider has reported that the instance is gone. While the node is ready, its pods still terminate by themselves.
-func TestAReadyNodeIsNotLostIfTheProviderReportsItsInstanceAsGone(t *testing.T) {
+func TestAReadyNodeIsNotLostWhenItsInstanceIsReportedGone(t *testing.T) {
 	m := observetest.NewMachine("m")
 	m.Status.Health = &v1alpha1.MachineHealth{InstanceGoneAt: observetest.Now()}
 	for ready, lost := range map[corev1.ConditionStatus]bool{

@@ -21,10 +21,10 @@ import (
 
 // VolumeFacts returns for each persistent volume whether it is attached to this node, and whether it is attached to
 // another node.
-func VolumeFacts(t *observecache.Target, node string, names []string) map[string]drain.Volume {
-	facts := make(map[string]drain.Volume, len(names))
+func VolumeFacts(t *observecache.Target, node string, names []string) map[string]drain.VolumeState {
+	facts := make(map[string]drain.VolumeState, len(names))
 	for _, name := range names {
-		var v drain.Volume
+		var v drain.VolumeState
 		for _, attachment := range t.AttachmentsOfVolume(name) {
 			if attachment.Spec.NodeName == node {
 				v.AttachedHere = true
@@ -40,7 +40,7 @@ func VolumeFacts(t *observecache.Target, node string, names []string) map[string
 // BudgetsOfPod returns the disruption budgets that select a pod, sorted by name.
 func BudgetsOfPod(t *observecache.Target, pod *corev1.Pod) []*policyv1.PodDisruptionBudget {
 	var result []*policyv1.PodDisruptionBudget
-	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](t.Informer(observecache.DisruptionBudgets), cache.NamespaceIndex, pod.Namespace) {
+	for _, b := range observecache.IndexedObjects[*policyv1.PodDisruptionBudget](t.Informer(observecache.DisruptionBudgetsResource), cache.NamespaceIndex, pod.Namespace) {
 		selector, err := metav1.LabelSelectorAsSelector(b.Spec.Selector) // in the policy API, a nil selector selects no pods
 		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
 			result = append(result, b)
@@ -146,10 +146,10 @@ type ChangeSources map[observecache.Resource]cache.SharedIndexInformer
 // NewChangeSources returns the caches of machines, of drain rules, and of a target.
 func NewChangeSources(machines, rules cache.SharedIndexInformer, t *observecache.Target) ChangeSources {
 	return ChangeSources{
-		observecache.Machines:          machines,
-		observecache.DrainRules:        rules,
-		observecache.DisruptionBudgets: t.Informer(observecache.DisruptionBudgets),
-		observecache.VolumeAttachments: t.Informer(observecache.VolumeAttachments),
+		observecache.MachinesResource:          machines,
+		observecache.DrainRulesResource:        rules,
+		observecache.DisruptionBudgetsResource: t.Informer(observecache.DisruptionBudgetsResource),
+		observecache.VolumeAttachmentsResource: t.Informer(observecache.VolumeAttachmentsResource),
 	}
 }
 
@@ -170,12 +170,12 @@ func SubscribeToChanges(
 		}
 	}
 	matters := map[observecache.Resource]func(object any) bool{
-		observecache.DrainRules: func(any) bool { return true },
-		observecache.Machines:   func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
-		observecache.DisruptionBudgets: func(object any) bool {
+		observecache.DrainRulesResource: func(any) bool { return true },
+		observecache.MachinesResource:   func(object any) bool { return string(object.(metav1.Object).GetUID()) == machineUID },
+		observecache.DisruptionBudgetsResource: func(object any) bool {
 			return of.BudgetMatters != nil && of.BudgetMatters(object.(*policyv1.PodDisruptionBudget).Namespace)
 		},
-		observecache.VolumeAttachments: func(object any) bool {
+		observecache.VolumeAttachmentsResource: func(object any) bool {
 			a := object.(*storagev1.VolumeAttachment)
 			return of.AttachmentMatters(a.Spec.NodeName, observecache.VolumeNameOfAttachment(a))
 		},
@@ -224,14 +224,14 @@ type Rule struct {
 }
 
 type parsedPodSelector struct {
-	pod, namespace labels.Selector // a nil selector selects all pods or namespaces
+	podLabelSelector, namespaceLabelSelector labels.Selector // a nil selector selects all pods or namespaces
 }
 
 // ReadRules returns the drain rules that select a machine. A rule that does not parse is an error, because the rule may
 // select this machine.
 func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, error) {
 	var found MachineRules
-	for _, r := range observecache.IndexedObjects[*v1alpha1.MachineDrainRule](c.Informers[observecache.DrainRules], cache.NamespaceIndex, m.Namespace) {
+	for _, r := range observecache.IndexedObjects[*v1alpha1.MachineDrainRule](c.Informers[observecache.DrainRulesResource], cache.NamespaceIndex, m.Namespace) {
 		speaks, err := ruleSelectsMachine(r, m)
 		if err != nil {
 			return nil, fmt.Errorf("read drain rule %s/%s: %w", r.Namespace, r.Name, err)
@@ -254,7 +254,7 @@ func ReadRules(c *observecache.Cluster, m *v1alpha1.Machine) (MachineRules, erro
 
 // PodSelector selects pods by their labels and by the labels of their namespace; a nil selector selects all pods or
 // namespaces.
-type PodSelector struct{ Pod, Namespace *metav1.LabelSelector }
+type PodSelector struct{ PodLabelSelector, NamespaceLabelSelector *metav1.LabelSelector }
 
 // NewRule returns a drain rule. The rule applies to pods that match at least one selector, or to all pods if there are
 // no selectors. NewRule returns an error if a selector is invalid.
@@ -265,8 +265,8 @@ func NewRule(name, behavior string, order *int32, pods []PodSelector) (r Rule, e
 	}
 	for _, p := range pods {
 		var s parsedPodSelector
-		if s.pod, err = ParseSelector(p.Pod); err == nil {
-			s.namespace, err = ParseSelector(p.Namespace)
+		if s.podLabelSelector, err = ParseSelector(p.PodLabelSelector); err == nil {
+			s.namespaceLabelSelector, err = ParseSelector(p.NamespaceLabelSelector)
 		}
 		if err != nil {
 			return Rule{}, err
@@ -306,7 +306,7 @@ func ParseSelector(s *metav1.LabelSelector) (labels.Selector, error) {
 // UsesNamespaceLabels reports whether any rule selects by the labels of namespaces.
 func (d MachineRules) UsesNamespaceLabels() bool {
 	return slices.ContainsFunc(d, func(r Rule) bool {
-		return slices.ContainsFunc(r.podSelectors, func(s parsedPodSelector) bool { return s.namespace != nil })
+		return slices.ContainsFunc(r.podSelectors, func(s parsedPodSelector) bool { return s.namespaceLabelSelector != nil })
 	})
 }
 
@@ -315,8 +315,8 @@ func (d MachineRules) UsesNamespaceLabels() bool {
 func (d MachineRules) RuleForPod(pod *corev1.Pod, namespace map[string]string) *drain.Rule {
 	for _, r := range d {
 		matches := func(s parsedPodSelector) bool {
-			return (s.pod == nil || s.pod.Matches(labels.Set(pod.Labels))) &&
-				(s.namespace == nil || s.namespace.Matches(labels.Set(namespace)))
+			return (s.podLabelSelector == nil || s.podLabelSelector.Matches(labels.Set(pod.Labels))) &&
+				(s.namespaceLabelSelector == nil || s.namespaceLabelSelector.Matches(labels.Set(namespace)))
 		}
 		if len(r.podSelectors) == 0 || slices.ContainsFunc(r.podSelectors, matches) {
 			return r.ruleFacts

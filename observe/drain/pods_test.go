@@ -49,7 +49,7 @@ func newPod(change ...func(*corev1.Pod)) *corev1.Pod {
 	return p
 }
 
-func withController(kind, name string, controls bool) func(*corev1.Pod) {
+func withOwnerReference(kind, name string, controls bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.OwnerReferences = append(
 			p.OwnerReferences,
@@ -80,11 +80,11 @@ func TestPodFacts(t *testing.T) {
 		"it terminates":                   {func(p *corev1.Pod) { p.DeletionTimestamp = &ends }, func(f *drain.Pod) { f.DeletedAt = ends.Time }},
 		"it has started":                  {func(p *corev1.Pod) { p.Status.StartTime = &started }, func(f *drain.Pod) { f.Started = started.Time }},
 		"it mirrors a static pod":         {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, func(f *drain.Pod) { f.Mirror = true }},
-		"a DaemonSet controls it":         {withController("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
-		"a DaemonSet merely owns it":      {withController("DaemonSet", "x", false), func(*drain.Pod) {}},
-		"a StatefulSet controls it":       {withController("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
-		"a StatefulSet merely owns it":    {withController("StatefulSet", "db", false), func(*drain.Pod) {}},
-		"something else controls it":      {withController("ReplicaSet", "x", true), func(*drain.Pod) {}},
+		"a DaemonSet controls it":         {withOwnerReference("DaemonSet", "x", true), func(f *drain.Pod) { f.DaemonSet = true }},
+		"a DaemonSet merely owns it":      {withOwnerReference("DaemonSet", "x", false), func(*drain.Pod) {}},
+		"a StatefulSet controls it":       {withOwnerReference("StatefulSet", "db", true), func(f *drain.Pod) { f.StatefulSet = "shop/db" }},
+		"a StatefulSet merely owns it":    {withOwnerReference("StatefulSet", "db", false), func(*drain.Pod) {}},
+		"something else controls it":      {withOwnerReference("ReplicaSet", "x", true), func(*drain.Pod) {}},
 		"its label":                       {func(p *corev1.Pod) { p.Labels[v1alpha1.LabelDrain] = "Skip" }, func(f *drain.Pod) { f.Label = "Skip" }},
 		"the annotation that protects it": {func(p *corev1.Pod) { p.Annotations = map[string]string{v1alpha1.AnnotationDoNotDisrupt: "1h"} }, func(f *drain.Pod) { f.Protected = "1h" }},
 		"its volumes are for the asker":   {withVolumeClaims("data"), func(*drain.Pod) {}},
@@ -126,7 +126,7 @@ func TestBudgetsOfPod(t *testing.T) {
 	unknown := &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Resembles"}},
 	}
-	cluster, _ := observetest.StartWithDrainCaches(
+	cluster, _ := observetest.StartCachesForDrains(
 		t,
 		newBudget(
 			"web",

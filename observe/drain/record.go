@@ -20,7 +20,7 @@ import (
 // record of the drain for the machine's deletion; otherwise, it returns the record for this purpose and occasion.
 func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.MachineDrain {
 	if p.For != "" {
-		return FindRecordWithoutDeletion(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
+		return FindStayingDrain(m, v1alpha1.DrainPurpose(p.For), p.Occasion)
 	}
 	if m.Status.Deletion == nil {
 		return nil
@@ -28,11 +28,11 @@ func FindRecord(m *v1alpha1.Machine, p attention.DrainPurpose) *v1alpha1.Machine
 	return m.Status.Deletion.Drain
 }
 
-// ActiveRecordWithoutDeletion returns the record of the active drain of a machine that is not being deleted; nil if
-// there is none. ActiveRecordWithoutDeletion reads the node's conditions from the copy in the machine's status. The
+// ActiveStayingDrain returns the record of the active drain of a machine that is not being deleted; nil if
+// there is none. ActiveStayingDrain reads the node's conditions from the copy in the machine's status. The
 // status has no copy of the node's labels, and only these labels show that an update was canceled. After such a
-// cancellation, however, the machine has no current operation, and ActiveRecordWithoutDeletion returns nil.
-func ActiveRecordWithoutDeletion(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
+// cancellation, however, the machine has no current operation, and ActiveStayingDrain returns nil.
+func ActiveStayingDrain(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	d := m.Status.Drain
 	if d == nil || d.Result != "" || m.DeletionTimestamp != nil || m.Status.CurrentOperation == nil {
 		return nil
@@ -44,7 +44,7 @@ func ActiveRecordWithoutDeletion(m *v1alpha1.Machine) *v1alpha1.StayingDrain {
 	case m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed:
 		occasion = cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime)
 	}
-	if occasion.IsZero() || FindRecordWithoutDeletion(m, d.Purpose, occasion) == nil {
+	if occasion.IsZero() || FindStayingDrain(m, d.Purpose, occasion) == nil {
 		return nil
 	}
 	return d
@@ -58,9 +58,9 @@ func nodeFromStatus(m *v1alpha1.Machine) *corev1.Node {
 	}
 }
 
-// FindRecordWithoutDeletion returns the record of the drain of a machine that is not being deleted, for this purpose
+// FindStayingDrain returns the record of the drain of a machine that is not being deleted, for this purpose
 // and occasion; nil if there is no such record.
-func FindRecordWithoutDeletion(
+func FindStayingDrain(
 	m *v1alpha1.Machine,
 	purpose v1alpha1.DrainPurpose,
 	occasion time.Time,
@@ -75,7 +75,7 @@ func FindRecordWithoutDeletion(
 // ActiveRecord returns the record of the active drain, for a deletion or for another purpose; nil if no drain is
 // active.
 func ActiveRecord(m *v1alpha1.Machine) *v1alpha1.MachineDrain {
-	if d := ActiveRecordWithoutDeletion(m); d != nil {
+	if d := ActiveStayingDrain(m); d != nil {
 		return &d.MachineDrain
 	}
 	if !IsInDrainQueue(m) {
@@ -107,17 +107,17 @@ func CurrentRemovalMeans(m *v1alpha1.Machine) drain.RemovalMeans {
 // active. DeadlineFacts reads the node's conditions from the copy in the machine's status.
 func DeadlineFacts(m *v1alpha1.Machine, now time.Time) drain.Deadlines {
 	var d drain.Deadlines
-	if m.Status.Deletion == nil && ActiveRecordWithoutDeletion(m) == nil {
+	if m.Status.Deletion == nil && ActiveStayingDrain(m) == nil {
 		return d
 	}
 	if o := m.Status.CurrentOperation; o != nil {
 		d.RecordedDeadline = cache.TimeOrZero(o.Deadline)
-		if slices.Contains(o.BlockedBy, vocabulary.BlockedTargetUnavailable) { // no timeout ends without the cluster
+		if slices.Contains(o.BlockedBy, vocabulary.BlockedByUnavailableTarget) { // no timeout ends without the cluster
 			return d
 		}
 	}
 	if CurrentRemovalMeans(m).KeepsPodOrder() {
-		d.Ladder = new(EscalationFacts(m, ActiveRecord(m), nodeFromStatus(m), 0, now))
+		d.Escalation = new(EscalationFacts(m, ActiveRecord(m), nodeFromStatus(m), 0, now))
 	}
 	return d
 }
@@ -150,8 +150,8 @@ func NextRemovalMeans(m *v1alpha1.Machine, d drain.Deadlines) (then drain.Remova
 	switch means := CurrentRemovalMeans(m); {
 	case means.KeepsPodOrder():
 		_, then = d.EvictionDeadline()
-	case means == drain.Delete:
-		then = drain.Kill
+	case means == drain.MeansDelete:
+		then = drain.MeansKill
 	}
 	return then
 }

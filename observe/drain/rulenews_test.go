@@ -17,7 +17,7 @@ import (
 // notification, the drain would read the rule only at its next heartbeat.
 func TestARuleChangeNotifiesADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, _ := observetest.StartWithDrainCaches(t)
+		cluster, _ := observetest.StartCachesForDrains(t)
 		synctest.Wait() // wait until the fake's watches are open
 		news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)

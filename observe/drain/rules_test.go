@@ -47,7 +47,7 @@ func matchingRule(t *testing.T, namespace map[string]string, rules ...runtime.Ob
 	t.Helper()
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(rules...), kubefake.NewClientset(), nil)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	require.NoError(t, cluster.Start(t.Context()))
 	found, err := observe.ReadRules(cluster, observetest.NewMachine("m"))
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func TestFieldsOfADrainRule(t *testing.T) {
 	}
 }
 
-func TestInvalidRuleIsAnError(t *testing.T) {
+func TestReadRulesRejectsAnInvalidRule(t *testing.T) {
 	wrong := &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}
@@ -125,7 +125,7 @@ func TestInvalidRuleIsAnError(t *testing.T) {
 		t.Run("an invalid selector "+name, func(t *testing.T) {
 			cluster, err := cache.NewCluster(fake.NewSimpleClientset(newRule("r", change)), kubefake.NewClientset(), nil)
 			require.NoError(t, err)
-			require.NoError(t, cluster.WatchDrains())
+			require.NoError(t, cluster.WatchDrainResources())
 			require.NoError(t, cluster.Start(t.Context()))
 			_, err = observe.ReadRules(cluster, observetest.NewMachine("m"))
 			assert.ErrorContains(t, err, "read drain rule shop/r")

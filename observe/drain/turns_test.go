@@ -72,7 +72,7 @@ func TestIsInDrainQueue(t *testing.T) {
 
 // Each target cluster has a drain queue of its own: drains that are stuck in one cluster stop no drain of another
 // cluster.
-func TestEachTargetClusterHasItsDrainQueue(t *testing.T) {
+func TestEachTargetClusterHasItsOwnDrainQueue(t *testing.T) {
 	begun := &v1alpha1.MachineDrain{StartedAt: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC))}
 	drained := func(namespace, name string, record *v1alpha1.MachineDrain) *v1alpha1.Machine {
 		m := observetest.NewMachine(name, inDeletionStage(v1alpha1.MachineDeletionDrain, record))

@@ -20,7 +20,7 @@ import (
 )
 
 func TestVolumeFacts(t *testing.T) {
-	cluster, _ := observetest.StartWithDrainCaches(
+	cluster, _ := observetest.StartCachesForDrains(
 		t,
 		observetest.NewAttachment(
 			"a",
@@ -44,7 +44,7 @@ func TestVolumeFacts(t *testing.T) {
 		observetest.NewAttachment("h", "other", "both"),
 		observetest.NewAttachment("i", "n", ""),
 	)
-	want := map[string]drain.Volume{
+	want := map[string]drain.VolumeState{
 		"here":          {AttachedHere: true},
 		"leaving":       {AttachedHere: true}, // a volume counts as attached while its VolumeAttachment exists
 		"coming":        {AttachedHere: true},
@@ -62,18 +62,18 @@ func TestVolumeFacts(t *testing.T) {
 	assert.Empty(t, observe.VolumeFacts(cluster.Target(""), "n", nil))
 	assert.Equal(
 		t,
-		map[string]drain.Volume{"both": {AttachedHere: true, AttachedElsewhere: true}},
+		map[string]drain.VolumeState{"both": {AttachedHere: true, AttachedElsewhere: true}},
 		observe.VolumeFacts(cluster.Target(""), "other", []string{"both"}),
 	)
 	assert.Equal(
 		t,
-		map[string]drain.Volume{"both": {AttachedElsewhere: true}},
+		map[string]drain.VolumeState{"both": {AttachedElsewhere: true}},
 		observe.VolumeFacts(cluster.Target(""), "third", []string{"both"}),
 	)
 }
 
 func TestAttachedVolumeNames(t *testing.T) {
-	cluster, _ := observetest.StartWithDrainCaches(
+	cluster, _ := observetest.StartCachesForDrains(
 		t,
 		observetest.NewAttachment("c", "n", "pv-2"),
 		observetest.NewAttachment("b", "n", "pv-1", markDetaching),
@@ -138,7 +138,7 @@ var testChangeFilter = observe.ChangeFilter{
 
 func TestADrainIsNotifiedOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.StartWithDrainCaches(
+		cluster, target := observetest.StartCachesForDrains(
 			t,
 			newBudget("web", nil),
 			observetest.NewAttachment("a", "n", "pv-1"),
@@ -218,14 +218,14 @@ func TestADrainIsNotifiedOfChanges(t *testing.T) {
 
 // newChangeSources returns the caches of a control cluster and its only target.
 func newChangeSources(c *cache.Cluster) observe.ChangeSources {
-	return observe.NewChangeSources(c.Informer(cache.Machines), c.Informer(cache.DrainRules), c.Target(""))
+	return observe.NewChangeSources(c.Informer(cache.MachinesResource), c.Informer(cache.DrainRulesResource), c.Target(""))
 }
 
 func errorOfResult[T any](_ T, err error) error { return err }
 
 func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.StartWithDrainCaches(t)
+		cluster, target := observetest.StartCachesForDrains(t)
 		synctest.Wait()
 		news, stop, err := observe.SubscribeToChanges(
 			newChangeSources(cluster),
@@ -255,7 +255,7 @@ func TestADrainWithoutABudgetFilterGetsNoBudgetEvents(t *testing.T) {
 
 func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cluster, target := observetest.StartWithDrainCaches(t)
+		cluster, target := observetest.StartCachesForDrains(t)
 		synctest.Wait()
 		news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 		require.NoError(t, err)
@@ -277,24 +277,24 @@ func TestManyChangesNeverBlockTheNotifier(t *testing.T) {
 	})
 }
 
-func TestWithoutATargetThereAreNoNotifications(t *testing.T) {
+func TestSubscriptionWithoutATargetSendsNoNotifications(t *testing.T) {
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), nil, nil)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	require.NoError(t, cluster.Start(t.Context()))
 	news, stop, err := observe.SubscribeToChanges(newChangeSources(cluster), "uid-m", testChangeFilter)
 	require.NoError(t, err)
 	stop()
 	assert.Empty(t, news)
 	assert.Empty(t, cluster.Target("").AttachedVolumeNames("n"))
-	assert.Equal(t, map[string]drain.Volume{"pv": {}}, observe.VolumeFacts(cluster.Target(""), "n", []string{"pv"}))
+	assert.Equal(t, map[string]drain.VolumeState{"pv": {}}, observe.VolumeFacts(cluster.Target(""), "n", []string{"pv"}))
 }
 
-func TestSubscribeFailsAfterTheCachesHaveStopped(t *testing.T) {
+func TestSubscribeToChangesFailsAfterTheCachesHaveStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster, err := cache.NewCluster(fake.NewSimpleClientset(), kubefake.NewClientset(), nil)
 		require.NoError(t, err)
-		require.NoError(t, cluster.WatchDrains())
+		require.NoError(t, cluster.WatchDrainResources())
 		ctx, cancel := context.WithCancel(t.Context())
 		require.NoError(t, cluster.Start(ctx))
 		cancel()

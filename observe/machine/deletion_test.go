@@ -22,8 +22,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// relatedObjectsWithOwnNode returns the RelatedObjects of a machine whose node provably belongs to it.
-func relatedObjectsWithOwnNode(node *corev1.Node) machine.RelatedObjects {
+// relatedObjectsWithOwnedNode returns the RelatedObjects of a machine whose node provably belongs to it.
+func relatedObjectsWithOwnedNode(node *corev1.Node) machine.RelatedObjects {
 	return machine.RelatedObjects{Node: node, NodeOwner: ownership.OwnerAnswer{Whose: ownership.OwnerSelf}}
 }
 
@@ -35,7 +35,7 @@ func TestDeletionFacts(t *testing.T) {
 		change(&f)
 		return f
 	}
-	cluster, _ := observetest.StartWithDrainCaches(
+	cluster, _ := observetest.StartCachesForDrains(
 		t,
 		observetest.NewAttachment("a", "n", "pv-1"),
 		observetest.NewAttachment("b", "n", ""),
@@ -54,7 +54,7 @@ func TestDeletionFacts(t *testing.T) {
 		},
 		"a drain that has ended": {
 			observetest.InDeletionStage("Instance", &v1alpha1.MachineDrain{StartedAt: *observetest.Now(), Result: "Forced"}),
-			with(func(f *deletion.Facts) { f.RecordedStage, f.DrainResult = deletion.StageInstance, "Forced" }),
+			with(func(f *deletion.Facts) { f.RecordedStage, f.DrainResult = deletion.StageDeleteInstance, "Forced" }),
 		},
 		"whatever its last operation says": {
 			func(m *v1alpha1.Machine) { m.Status.LastOperation.Description = "Initiate VM deletion" }, bare,
@@ -78,7 +78,7 @@ func TestDeletionFacts(t *testing.T) {
 				f.SkipDrainReason = "annotation " + v1alpha1.AnnotationSkipDrain + ": alice: it is empty"
 			}),
 		},
-		"a person holds it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.Hold = "no reason given" })},
+		"a person holds it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationHold), with(func(f *deletion.Facts) { f.HoldReason = "no reason given" })},
 		"a person abandons it": {observetest.WithAnnotationKeys(v1alpha1.AnnotationAbandonInstance), with(func(f *deletion.Facts) {
 			f.AbandonReason = "annotation " + v1alpha1.AnnotationAbandonInstance + " is set"
 		})},
@@ -89,15 +89,15 @@ func TestDeletionFacts(t *testing.T) {
 			m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), row.machine)
 			var n machine.RelatedObjects
 			if row.want.HasNode {
-				n = relatedObjectsWithOwnNode(observetest.NewNode())
+				n = relatedObjectsWithOwnedNode(observetest.NewNode())
 				row.want.Owner = n.NodeOwner
 			}
 			before := m.DeepCopy()
 			facts := machine.DeletionFacts(cluster, m, n, "")
 			slices.Sort(facts.PreDrainHooks) // DeletionFacts returns the hooks in random order
 			assert.Equal(t, row.want, facts)
-			row.want.CompletedStage = deletion.StageDetach
-			facts = machine.DeletionFacts(cluster, m, n, deletion.StageDetach)
+			row.want.CompletedStage = deletion.StageDetachVolumes
+			facts = machine.DeletionFacts(cluster, m, n, deletion.StageDetachVolumes)
 			slices.Sort(facts.PreDrainHooks)
 			assert.Equal(t, row.want, facts)
 			assert.Equal(t, before, m)
@@ -106,7 +106,7 @@ func TestDeletionFacts(t *testing.T) {
 	t.Run("without a target nothing is attached", func(t *testing.T) {
 		alone, err := cache.NewCluster(cluster.Client(), nil, nil)
 		require.NoError(t, err)
-		require.NoError(t, alone.WatchDrains())
+		require.NoError(t, alone.WatchDrainResources())
 		require.NoError(t, alone.Start(t.Context()))
 		assert.Equal(
 			t,
@@ -126,7 +126,7 @@ func TestDeletionFacts(t *testing.T) {
 			machine.DeletionFacts(
 				blind,
 				observetest.NewMachine("m", observetest.WithNodeLabel("n")),
-				relatedObjectsWithOwnNode(observetest.NewNode()),
+				relatedObjectsWithOwnedNode(observetest.NewNode()),
 				"",
 			).AttachedVolumeCount,
 		)
@@ -136,7 +136,7 @@ func TestDeletionFacts(t *testing.T) {
 func TestEscalationFacts(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	began, climbed := metav1.NewTime(noon.Add(-time.Hour)), metav1.NewTime(noon.Add(-time.Minute))
-	facts := func(change func(*v1alpha1.Machine)) drain.EscalationLadder {
+	facts := func(change func(*v1alpha1.Machine)) drain.EscalationFacts {
 		m := observetest.NewMachine("m", observetest.WithNodeLabel("n"), observetest.AsDeletingMachine, change)
 		return observedrain.EscalationFacts(
 			m,
@@ -146,8 +146,8 @@ func TestEscalationFacts(t *testing.T) {
 			noon,
 		)
 	}
-	common := drain.EscalationLadder{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
-	with := func(change func(*drain.EscalationLadder)) drain.EscalationLadder {
+	common := drain.EscalationFacts{Now: noon, Timeout: v1alpha1.DefaultDrainTimeout, Grace: time.Minute}
+	with := func(change func(*drain.EscalationFacts)) drain.EscalationFacts {
 		l := common
 		change(&l)
 		return l
@@ -158,35 +158,35 @@ func TestEscalationFacts(t *testing.T) {
 	configured := func(c v1alpha1.MachineConfiguration) func(*v1alpha1.Machine) {
 		return func(m *v1alpha1.Machine) { m.Spec.MachineConfiguration = &c }
 	}
-	forced := with(func(l *drain.EscalationLadder) { l.Force = "label force-deletion is set" })
+	forced := with(func(l *drain.EscalationFacts) { l.Force = "label force-deletion is set" })
 	three := int32(3)
 	for name, row := range map[string]struct {
 		machine func(*v1alpha1.Machine)
-		want    drain.EscalationLadder
+		want    drain.EscalationFacts
 	}{
 		"by default no retries limit it": {observetest.WithPhase(v1alpha1.MachineTerminating), common},
-		"more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.EscalationLadder) { l.Timeout = 5 * time.Hour })},
-		"its own retries":                {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.EscalationLadder) { l.Retries = &three })},
-		"none of them":                   {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.EscalationLadder) { l.Retries = new(int32) })},
+		"more than two hours":            {configured(v1alpha1.MachineConfiguration{MachineDrainTimeout: &metav1.Duration{Duration: 5 * time.Hour}}), with(func(l *drain.EscalationFacts) { l.Timeout = 5 * time.Hour })},
+		"its own retries":                {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: &three}), with(func(l *drain.EscalationFacts) { l.Retries = &three })},
+		"none of them":                   {configured(v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32)}), with(func(l *drain.EscalationFacts) { l.Retries = new(int32) })},
 		"a deletion without a drain":     {observetest.InDeletionStage("PreDrainHooks", nil), common},
 		"a drain that has begun": {
 			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: began, Means: "Delete", MeansSince: &climbed}),
-			with(func(l *drain.EscalationLadder) {
-				l.Started, l.Reached, l.ReachedAt = noon.Add(-time.Hour), drain.Delete, noon.Add(-time.Minute)
+			with(func(l *drain.EscalationFacts) {
+				l.Started, l.Reached, l.ReachedAt = noon.Add(-time.Hour), drain.MeansDelete, noon.Add(-time.Minute)
 			}),
 		},
 		"one that has just begun": {
-			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.EscalationLadder) { l.Started = noon.Add(-time.Hour) }),
+			observetest.InDeletionStage("Drain", &v1alpha1.MachineDrain{StartedAt: began}), with(func(l *drain.EscalationFacts) { l.Started = noon.Add(-time.Hour) }),
 		},
 		"the label: true": {label("true"), forced},
 		"the label: True": {label("True"), forced},
 		"the label: 1":    {label("1"), forced},
 		"an annotation, with words": {
 			observetest.WithSingleAnnotation(v1alpha1.AnnotationForce, "bob: now"),
-			with(func(l *drain.EscalationLadder) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
+			with(func(l *drain.EscalationFacts) { l.Force = "annotation " + v1alpha1.AnnotationForce + ": bob: now" }),
 		},
-		"an extension":                {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.EscalationLadder) { l.Extended = noon.Add(3 * time.Hour) })},
-		"an extension, with words":    {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.EscalationLadder) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension":                {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T15:00:00Z"), with(func(l *drain.EscalationFacts) { l.Extended = noon.Add(3 * time.Hour) })},
+		"an extension, with words":    {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "2026-01-01T16:00:00+01:00 bob: the backup runs"), with(func(l *drain.EscalationFacts) { l.Extended = noon.Add(3 * time.Hour) })},
 		"an extension without a time": {observetest.WithSingleAnnotation(v1alpha1.AnnotationExtend, "tomorrow"), common},
 		"the label: false":            {label("false"), common},
 		"the label: no":               {label("no"), common},
@@ -216,20 +216,20 @@ func TestUnusableNodeReasons(t *testing.T) {
 		minutes    int
 		means      drain.RemovalMeans
 	}{
-		"a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.Evict},
-		"one that says nothing":                       {nil, "", 0, drain.Evict},
-		"not ready for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "False", 6)}, notReady, 6, drain.Kill},
-		"not heard of for more than 5 minutes":        {[]corev1.NodeCondition{since("Ready", "Unknown", 6)}, notReady, 6, drain.Kill},
-		"not ready for less":                          {[]corev1.NodeCondition{since("Ready", "Unknown", 4)}, notReady, 4, drain.Evict},
-		"read-only for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 6)}, readonly, 6, drain.Kill},
-		"that cannot be told for more than 5 minutes": {[]corev1.NodeCondition{since("ReadonlyFilesystem", "Unknown", 6)}, readonly, 6, drain.Kill},
-		"both, not ready first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 6), since("Ready", "False", 8)}, notReady, 8, drain.Kill},
-		"both, read-only first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 8), since("Ready", "False", 6)}, readonly, 8, drain.Kill},
-		"in another order":                            {[]corev1.NodeCondition{since("Ready", "False", 6), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
-		"one of both for long enough":                 {[]corev1.NodeCondition{since("Ready", "False", 1), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.Kill},
-		"read-only for less than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 4)}, readonly, 4, drain.Evict},
-		"ReadonlyFilesystem is False":                 {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "False", 60)}, "", 0, drain.Evict},
-		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.Evict},
+		"a node that is well":                         {[]corev1.NodeCondition{since("Ready", "True", 60)}, "", 0, drain.MeansEvict},
+		"one that says nothing":                       {nil, "", 0, drain.MeansEvict},
+		"not ready for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "False", 6)}, notReady, 6, drain.MeansKill},
+		"not heard of for more than 5 minutes":        {[]corev1.NodeCondition{since("Ready", "Unknown", 6)}, notReady, 6, drain.MeansKill},
+		"not ready for less":                          {[]corev1.NodeCondition{since("Ready", "Unknown", 4)}, notReady, 4, drain.MeansEvict},
+		"read-only for more than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 6)}, readonly, 6, drain.MeansKill},
+		"that cannot be told for more than 5 minutes": {[]corev1.NodeCondition{since("ReadonlyFilesystem", "Unknown", 6)}, readonly, 6, drain.MeansKill},
+		"both, not ready first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 6), since("Ready", "False", 8)}, notReady, 8, drain.MeansKill},
+		"both, read-only first":                       {[]corev1.NodeCondition{since("ReadonlyFilesystem", "True", 8), since("Ready", "False", 6)}, readonly, 8, drain.MeansKill},
+		"in another order":                            {[]corev1.NodeCondition{since("Ready", "False", 6), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.MeansKill},
+		"one of both for long enough":                 {[]corev1.NodeCondition{since("Ready", "False", 1), since("ReadonlyFilesystem", "True", 8)}, readonly, 8, drain.MeansKill},
+		"read-only for less than 5 minutes":           {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "True", 4)}, readonly, 4, drain.MeansEvict},
+		"ReadonlyFilesystem is False":                 {[]corev1.NodeCondition{since("Ready", "True", 60), since("ReadonlyFilesystem", "False", 60)}, "", 0, drain.MeansEvict},
+		"a condition of another name":                 {[]corev1.NodeCondition{since("KernelDeadlock", "True", 60), since("ReadonlyFileSystem", "True", 60)}, "", 0, drain.MeansEvict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := observedrain.EscalationFacts(

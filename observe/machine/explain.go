@@ -31,9 +31,9 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 	if of != nil {
 		f.UnservedReason = class.NoWorkerMessage(of)
 		if ref := cmp.Or(of.CredentialsSecretRef, of.SecretRef); ref != nil {
-			f.Secret = ref.Namespace + "/" + ref.Name
+			f.CredentialsSecret = ref.Namespace + "/" + ref.Name
 		}
-		for _, key := range class.SecretsOfOtherNamespaces(of) {
+		for _, key := range class.SecretKeysOfOtherNamespaces(of) {
 			f.OtherNamespaceSecrets = append(f.OtherNamespaceSecrets, key.String())
 		}
 	}
@@ -42,7 +42,7 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 		drain.IsBlockedOnlyByVolumes(o.BlockedBy) && o.Deadline != nil {
 		f.Deadline = cache.TimeOrZero(o.Deadline)
 	}
-	if f.Step != vocabulary.StepHeld && f.Step != vocabulary.StepQueued {
+	if f.Step != vocabulary.StepHeldByOperator && f.Step != vocabulary.StepQueuedForDrain {
 		f.Means, f.NextMeans = drain.CurrentRemovalMeans(m), drain.NextRemovalMeans(m, deadlines)
 	}
 	for _, keys := range [][]string{hookKeys(m, v1alpha1.AnnotationPreDrainHook), hookKeys(m, v1alpha1.AnnotationPreTerminateHook)} {

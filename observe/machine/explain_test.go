@@ -34,7 +34,7 @@ func TestDeadlineOfABlockedDrain(t *testing.T) {
 				Since: metav1.NewTime(began),
 				Drain: &v1alpha1.MachineDrain{
 					StartedAt:  metav1.NewTime(began),
-					Means:      string(drain.Evict),
+					Means:      string(drain.MeansEvict),
 					MeansSince: new(metav1.NewTime(began)),
 				},
 			}
@@ -50,7 +50,7 @@ func TestDeadlineOfABlockedDrain(t *testing.T) {
 }
 
 // If a Secret does not allow its use by a class, the suggested command names the Secrets of other namespaces.
-func TestTheSecretsOfOtherNamespacesAreExplained(t *testing.T) {
+func TestSuggestedCommandNamesSecretsOfOtherNamespaces(t *testing.T) {
 	m, of := &v1alpha1.Machine{}, &v1alpha1.MachineClass{}
 	m.Namespace, of.Namespace = "shop", "shop"
 	m.Status.CurrentOperation = &v1alpha1.Operation{Step: "create-instance", BlockedBy: []string{"SecretNotAllowed"}}

@@ -47,13 +47,13 @@ func ReadRelatedObjects(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	target := c.Target(m.Namespace)
 	related := RelatedObjects{
 		NoTargetCluster: target == nil,
-		TargetDown:      TargetDownText(target, m.Namespace),
+		TargetDown:      TargetDownReason(target, m.Namespace),
 		TargetDownSince: target.Status().Since,
 		Absences:        c.AbsencesOfNamespace(m.Namespace),
 		TargetAbsences:  c.AbsencesOfTarget(m.Namespace),
 		FoundNode:       c.UnrecordedNodeOfMachine(m),
 	}
-	related.RecordNode(c, m, target.NodeOfMachine(m))
+	related.SetNodeAndOwner(c, m, target.NodeOfMachine(m))
 	// a cache that is not current does not prove that there is no node
 	named := cache.NodeNameOfMachine(m) != "" && target.NodeOfMachine(m) == nil
 	related.NodeUnknown = related.TargetDown != "" && related.FoundNode == nil && (named || related.HasUnknownNode(m))
@@ -66,18 +66,18 @@ func ReadRelatedObjects(c *cache.Cluster, m *v1alpha1.Machine) RelatedObjects {
 	return related
 }
 
-// TargetDownText returns why the target cluster of a namespace is not connected; empty if it is connected.
-func TargetDownText(target *cache.Target, namespace string) string {
+// TargetDownReason returns why the target cluster of a namespace is not connected; empty if it is connected.
+func TargetDownReason(target *cache.Target, namespace string) string {
 	status := target.Status()
 	if status.State == cache.TargetReady {
 		return ""
 	}
-	return fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, status.Why)
+	return fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, status.Message)
 }
 
-// RecordNode records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
+// SetNodeAndOwner records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
 // names no node, but several nodes have its provider ID, then the machine's node is in doubt.
-func (related *RelatedObjects) RecordNode(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
+func (related *RelatedObjects) SetNodeAndOwner(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
 	related.Node, related.NodeOwner = nil, ownership.OwnerAnswer{}
 	switch twins := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID); {
 	case node != nil:
@@ -98,11 +98,11 @@ func (related *RelatedObjects) HasUnknownNode(m *v1alpha1.Machine) bool {
 		!related.NoTargetCluster &&
 		related.FoundNode == nil &&
 		related.NodeOwner.Whose == "" &&
-		drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
+		drain.FirstAnnotationText(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining) == ""
 }
 
-// OwnNode returns the machine's node if it provably belongs to the machine; otherwise nil.
-func (related *RelatedObjects) OwnNode() *corev1.Node {
+// OwnedNode returns the machine's node if it provably belongs to the machine; otherwise nil.
+func (related *RelatedObjects) OwnedNode() *corev1.Node {
 	if !related.NodeOwner.HasOwnerKind(ownership.OwnerSelf) {
 		return nil
 	}
@@ -150,7 +150,7 @@ func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention
 		Finalizer:  cache.HasFinalizer(m.Finalizers),
 		ProviderID: m.Spec.ProviderID,
 
-		Preservation: PreserveFacts(m, related.Node, now),
+		Preservation: PreservationFacts(m, related.Node, now),
 	}
 	f.NodeGone = related.NodeGone && f.NodeName != ""
 	f.Owner = related.NodeOwner
@@ -159,7 +159,7 @@ func Facts(m *v1alpha1.Machine, related RelatedObjects, now time.Time) attention
 	}
 	if node := related.Node; node != nil {
 		f.NodeExists = true
-		f.Conditions, f.Bad = healthConditions(node), badConditionTypes(m)
+		f.Conditions, f.Bad = healthConditions(node), unhealthyConditionTypes(m)
 		f.NodeDeleting = node.DeletionTimestamp != nil
 		f.NodeWaits = joinBlocker(node)
 		f.Uncopied = !slices.EqualFunc(CopiedConditions(node), nodeConditions(m), isSameCondition)
@@ -298,9 +298,9 @@ func CopiedConditions(node *corev1.Node) []corev1.NodeCondition {
 	}
 	for i := range copied {
 		c := &copied[i]
-		c.Type = corev1.NodeConditionType(phrase.CutText(string(c.Type), maxConditionTypeBytes))
-		c.Status = corev1.ConditionStatus(phrase.CutText(string(c.Status), maxConditionTypeBytes))
-		c.Reason, c.Message = phrase.CutMessage(c.Reason), phrase.CutMessage(c.Message)
+		c.Type = corev1.NodeConditionType(phrase.TruncateText(string(c.Type), maxConditionTypeBytes))
+		c.Status = corev1.ConditionStatus(phrase.TruncateText(string(c.Status), maxConditionTypeBytes))
+		c.Reason, c.Message = phrase.TruncateMessage(c.Reason), phrase.TruncateMessage(c.Message)
 	}
 	return copied
 }
@@ -335,16 +335,16 @@ func healthConditions(node *corev1.Node) []health.Condition {
 		result = append(result, health.Condition{
 			Type:    string(c.Type),
 			Status:  string(c.Status),
-			Reason:  phrase.CutMessage(c.Reason), // may get into a message of the machine
-			Message: phrase.CutMessage(c.Message),
+			Reason:  phrase.TruncateMessage(c.Reason), // may get into a message of the machine
+			Message: phrase.TruncateMessage(c.Message),
 			Since:   c.LastTransitionTime.Time,
 		})
 	}
 	return result
 }
 
-// badConditionTypes returns the types of the conditions that make the node of this machine unhealthy.
-func badConditionTypes(m *v1alpha1.Machine) []string {
+// unhealthyConditionTypes returns the types of the conditions that make the node of this machine unhealthy.
+func unhealthyConditionTypes(m *v1alpha1.Machine) []string {
 	types := m.Spec.EffectiveNodeConditions()
 	names := make([]string, 0, len(types))
 	for _, t := range types {
@@ -371,7 +371,7 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related RelatedObjects
 	f := deletion.Facts{
 		CompletedStage:      done,
 		NodeName:            cache.NodeNameOfMachine(m),
-		HasNode:             related.OwnNode() != nil,
+		HasNode:             related.OwnedNode() != nil,
 		NodeUnknown:         related.NodeUnknown,
 		Owner:               related.NodeOwner,
 		AttachedVolumeCount: c.Target(m.Namespace).AttachedVolumeCount(cache.NodeNameOfMachine(m)),
@@ -384,10 +384,10 @@ func DeletionFacts(c *cache.Cluster, m *v1alpha1.Machine, related RelatedObjects
 			f.DrainResult = d.Drain.Result
 		}
 	}
-	f.Hold, f.AbandonReason = drain.HoldReason(m), drain.AnnotationReason(m, v1alpha1.AnnotationAbandonInstance)
-	f.SkipDrainReason = drain.AnnotationReason(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
+	f.HoldReason, f.AbandonReason = drain.HoldReason(m), drain.FirstAnnotationText(m, v1alpha1.AnnotationAbandonInstance)
+	f.SkipDrainReason = drain.FirstAnnotationText(m, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining)
 	f.ForceReason, f.BehavesAsMCM = drain.ForceReason(m), c.BehavesAsMCM
-	f.SkipDetachReason = drain.AnnotationReason(m, v1alpha1.AnnotationExcludeDetach)
+	f.SkipDetachReason = drain.FirstAnnotationText(m, v1alpha1.AnnotationExcludeDetach)
 	return f
 }
 

@@ -40,7 +40,7 @@ func TestMachineFactsOfANewMachine(t *testing.T) {
 			},
 			Now: observetest.Noon,
 		},
-		Preservation: machine.PreserveFacts(m, nil, observetest.Noon),
+		Preservation: machine.PreservationFacts(m, nil, observetest.Noon),
 	}, machine.Facts(m, machine.RelatedObjects{NoTargetCluster: true}, observetest.Noon))
 }
 
@@ -116,7 +116,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 		Wanted:       wanted,
 		Carries:      carries,
 		Update:       drain.InPlaceFacts(n),
-		Preservation: machine.PreserveFacts(m, n, observetest.Noon),
+		Preservation: machine.PreservationFacts(m, n, observetest.Noon),
 	}, facts)
 
 	m.Status.Conditions = append(machine.CopiedConditions(n), m.Status.Conditions...)
@@ -140,7 +140,7 @@ func TestMachineFactsOfAMachineInUse(t *testing.T) {
 	assert.Empty(t, machine.Facts(m, related, time.Time{}).UpdateResult, "another word is no result")
 }
 
-func TestMachineIsEmptiedInTheStagesInstanceAndNode(t *testing.T) {
+func TestDrainIsOverInTheStagesInstanceAndNode(t *testing.T) {
 	for stage, want := range map[v1alpha1.MachineDeletionStage]bool{
 		"": false, v1alpha1.MachineDeletionPreDrainHooks: false, v1alpha1.MachineDeletionDrain: false, v1alpha1.MachineDeletionDetach: false,
 		v1alpha1.MachineDeletionPreTerminateHooks: false, v1alpha1.MachineDeletionInstance: true, v1alpha1.MachineDeletionNode: true,
@@ -182,7 +182,7 @@ func TestNodeHealthFromConditions(t *testing.T) {
 	}
 }
 
-func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
+func TestCopiedConditionsDoNotCountAsNodeHealth(t *testing.T) {
 	m := observetest.NewMachine("m", observetest.WithNodeLabel("n"))
 	m.Status.Conditions = []corev1.NodeCondition{
 		{
@@ -201,7 +201,7 @@ func TestAMachinesOwnConditionsDoNotCountForItsNode(t *testing.T) {
 	assert.True(t, healthy, "the node is asked, not the copy")
 }
 
-func TestAMachineIsAloneIfItsSetHasNoDeployment(t *testing.T) {
+func TestMachineFactsOfAMachineWithoutADeployment(t *testing.T) {
 	daemon := observetest.NewSet(
 		"s",
 		func(s *v1alpha1.MachineSet) { s.OwnerReferences = observetest.ControllerReferences(s, "Daemon") },
@@ -295,11 +295,11 @@ func TestReadRelatedObjects(t *testing.T) {
 	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, s, observetest.NewClass("small"))
 	full := machine.ReadRelatedObjects(
 		cluster,
-		observetest.NewMachine("m", observetest.WithOwnNode("n"), observetest.WithOwnerSet(s)),
+		observetest.NewMachine("m", observetest.WithInstanceAndNode("n"), observetest.WithOwnerSet(s)),
 	)
 	require.NotNil(t, full.Node)
 	assert.Equal(t, "n", full.Node.Name)
-	assert.Equal(t, full.Node, full.OwnNode())
+	assert.Equal(t, full.Node, full.OwnedNode())
 	labelled := machine.ReadRelatedObjects(cluster, observetest.NewMachine("m", observetest.WithNodeLabel("n")))
 	assert.Nil(t, labelled.Node, "a label alone, without an instance")
 	assert.True(t, labelled.NodeOwner.HasOwnerKind(ownership.OwnerNone))

@@ -200,10 +200,10 @@ func TestPlanAndHealthVerdictAgree(t *testing.T) {
 		if d.NeedsNothing() {
 			must(!changes, "a change, and nobody looks")
 		}
-		if d.Need == attention.NeedHealth {
+		if d.Need == attention.NeedStatusUpdate {
 			must(changes || v.Due != nil || facts.Uncopied, "nothing to write")
 		}
-		if d.Need == attention.NeedNode || d.Need == attention.NeedRecovery {
+		if d.Need == attention.NeedNodeJoin || d.Need == attention.NeedRecovery {
 			must(v.Change != nil || v.Due != nil || !v.Deadline.IsZero(), "no end to wait for")
 		}
 		if facts.Phase == "Failed" {

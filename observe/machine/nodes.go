@@ -21,8 +21,8 @@ import (
 // cache of another connection may not be filled yet.
 func JoinedNodeCounts(c *cache.Cluster, namespace string, now time.Time) replace.NodeCounts {
 	target := c.Target(namespace)
-	n := replace.NodeCounts{UnknownReason: TargetDownText(target, namespace)}
-	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+	n := replace.NodeCounts{UnknownStatesReason: TargetDownReason(target, namespace)}
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.MachinesResource)) {
 		if !c.Target(m.Namespace).HasSameCluster(target) || !c.ActsOnMachines(m.Namespace) {
 			continue
 		}
@@ -41,7 +41,7 @@ func JoinedNodeCounts(c *cache.Cluster, namespace string, now time.Time) replace
 		if node != nil {
 			n.UncheckedNodes = append(n.UncheckedNodes, replace.Node{
 				Conditions:              healthConditions(node),
-				UnhealthyConditionTypes: badConditionTypes(m),
+				UnhealthyConditionTypes: unhealthyConditionTypes(m),
 				Deleting:                node.DeletionTimestamp != nil && !c.BehavesAsMCM,
 				RecoveredAt:             recoveryTime(m, node, now),
 			})
@@ -52,10 +52,10 @@ func JoinedNodeCounts(c *cache.Cluster, namespace string, now time.Time) replace
 	return n
 }
 
-// IsNodeDeletedByHand reports whether a person deletes the Node of a machine and the flag --as-mcm is set. With the
+// IsNodeDeletedManually reports whether a person deletes the Node of a machine and the flag --as-mcm is set. With the
 // flag, the machine is replaced at once, as in machine-controller-manager, without a limit on concurrent replacements.
 // Without the flag, the machine needs a grant within the replacement budget, like any other machine.
-func IsNodeDeletedByHand(c *cache.Cluster, m *v1alpha1.Machine) bool {
+func IsNodeDeletedManually(c *cache.Cluster, m *v1alpha1.Machine) bool {
 	node := c.OwnNodeOfMachine(m)
 	return c.BehavesAsMCM && node != nil && node.DeletionTimestamp != nil
 }

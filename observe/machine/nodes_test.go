@@ -84,7 +84,7 @@ func TestJoinedNodeCounts(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nodes, row.machine)
-			assert.Equal(t, row.nodes, machine.JoinedNodeCounts(cluster, "shop", moment).WithCheckedNodes())
+			assert.Equal(t, row.nodes, machine.JoinedNodeCounts(cluster, "shop", moment).WithUncheckedNodesCounted())
 		})
 	}
 	t.Run("all are counted", func(t *testing.T) {
@@ -108,13 +108,13 @@ func TestJoinedNodeCounts(t *testing.T) {
 		assert.Equal(
 			t,
 			replace.NodeCounts{Joined: 4, Dead: 3},
-			machine.JoinedNodeCounts(cluster, "shop", moment).WithCheckedNodes(),
+			machine.JoinedNodeCounts(cluster, "shop", moment).WithUncheckedNodesCounted(),
 		)
 	})
 }
 
 // Each target cluster has a breaker of its own: dead nodes in one cluster stop no replacement in another cluster.
-func TestEachTargetClusterHasItsBreaker(t *testing.T) {
+func TestEachTargetClusterHasItsOwnCircuitBreaker(t *testing.T) {
 	inNamespace := func(namespace, name string) *v1alpha1.Machine {
 		m := observetest.NewMachine(
 			namespace+"-"+name, observetest.WithPhase(v1alpha1.MachineRunning), observetest.WithNodeLabel(name),
@@ -138,7 +138,7 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	// a second connection to the cluster of the namespace bank, without a filled cache; it was ready before
 	branch := observetest.NewUnfilledTarget(t, "cluster-2", cache.TargetReady)
 	branch.SetStatus(
-		cache.TargetStatus{State: cache.TargetUnavailable, Why: "connection refused", Since: observetest.Noon},
+		cache.TargetStatus{State: cache.TargetUnavailable, Message: "connection refused", Since: observetest.Noon},
 	)
 	cluster.SetTargetSource(observetest.Targets{
 		"shop":   observetest.NewTarget(t, "cluster-1", nodes["shop"]...),
@@ -148,12 +148,12 @@ func TestEachTargetClusterHasItsBreaker(t *testing.T) {
 	})
 	now := observetest.Noon
 	counts := machine.JoinedNodeCounts(cluster, "bank", now)
-	assert.Equal(t, replace.NodeCounts{Joined: 5}, counts.WithCheckedNodes())
+	assert.Equal(t, replace.NodeCounts{Joined: 5}, counts.WithUncheckedNodesCounted())
 	open, why, _ := replace.BreakerState(counts, now)
 	assert.False(t, open, why)
 
 	counts = machine.JoinedNodeCounts(cluster, "shop", now)
-	assert.Equal(t, replace.NodeCounts{Joined: 4, Dead: 4}, counts.WithCheckedNodes())
+	assert.Equal(t, replace.NodeCounts{Joined: 4, Dead: 4}, counts.WithUncheckedNodesCounted())
 	open, _, _ = replace.BreakerState(counts, now)
 	assert.True(t, open)
 

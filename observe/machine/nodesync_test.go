@@ -124,7 +124,7 @@ func TestNoNodeSyncWithoutANode(t *testing.T) {
 	)
 	assert.NotEqual(
 		t,
-		attention.NeedSync,
+		attention.NeedNodeSync,
 		attention.PlanMachine(machine.Facts(m, machine.RelatedObjects{Class: classWithDongles("2")}, time.Time{})).Need,
 	)
 }

@@ -12,12 +12,12 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreserveFacts returns the facts for the decision whether to preserve a machine. A nil node means that the machine has
+// PreservationFacts returns the facts for the decision whether to preserve a machine. A nil node means that the machine has
 // no node. If now is zero, no preservation has expired.
-func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
+func PreservationFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
-		OnMachine:   preserveAnnotation(m.Annotations, v1alpha1.AnnotationPreserve),
-		LastApplied: preserveAnnotation(m.Annotations, v1alpha1.AnnotationLastAppliedPreserve),
+		OnMachine:   parsePreserveAnnotation(m.Annotations, v1alpha1.AnnotationPreserve),
+		LastApplied: parsePreserveAnnotation(m.Annotations, v1alpha1.AnnotationLastAppliedPreserve),
 		Deleting:    m.DeletionTimestamp != nil,
 		Failed:      m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed,
 		Expiry:      cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
@@ -28,14 +28,14 @@ func PreserveFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preser
 		return f
 	}
 	f.NodeExists = true
-	f.OnNode = preserveAnnotation(node.Annotations, v1alpha1.AnnotationPreserve)
-	f.ScaleDownDisabled = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
-	f.DisabledByUs = preserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
+	f.OnNode = parsePreserveAnnotation(node.Annotations, v1alpha1.AnnotationPreserve)
+	f.ScaleDownDisabled = parsePreserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabled)
+	f.DisabledByUs = parsePreserveAnnotation(node.Annotations, v1alpha1.AnnotationScaleDownDisabledByMCM)
 	f.Tainted = slices.ContainsFunc(node.Spec.Taints, IsPreservationTaint)
 	if c := cache.FindNodeCondition(node.Status.Conditions, v1alpha1.NodePreserved); c != nil {
 		f.Condition = &preserve.Condition{True: c.Status == corev1.ConditionTrue, Reason: c.Reason, Message: c.Message}
 	}
-	if d := drain.FindRecordWithoutDeletion(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
+	if d := drain.FindStayingDrain(m, v1alpha1.DrainForPreservation, f.Expiry); d != nil {
 		f.Drained = d.Result
 	}
 	return f
@@ -47,7 +47,7 @@ func IsPreservationTaint(t corev1.Taint) bool {
 	return t.Key == v1alpha1.TaintPreserved && t.Effect == v1alpha1.TaintPreservedEffect
 }
 
-func preserveAnnotation(of map[string]string, key string) preserve.Annotation {
+func parsePreserveAnnotation(of map[string]string, key string) preserve.Annotation {
 	text, present := of[key]
 	return preserve.Annotation{Present: present, Text: text}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 func decidePreservation(m *v1alpha1.Machine, n *corev1.Node, at time.Time) preserve.Decision {
-	return preserve.Decide(machine.PreserveFacts(m, n, at))
+	return preserve.Decide(machine.PreservationFacts(m, n, at))
 }
 
 // preservedNode returns the node of a preserved failed machine.
@@ -38,7 +38,7 @@ func preservedNode(change ...func(*corev1.Node)) *corev1.Node {
 	return n
 }
 
-func TestPreserveFacts(t *testing.T) {
+func TestPreservationFacts(t *testing.T) {
 	m := observetest.NewMachine(
 		"m",
 		observetest.WithPhase(v1alpha1.MachineFailed),
@@ -67,7 +67,7 @@ func TestPreserveFacts(t *testing.T) {
 		Timeout:     time.Hour,
 		Now:         observetest.PreservationStart,
 	}
-	assert.Equal(t, want, machine.PreserveFacts(m, nil, observetest.PreservationStart), "without a node")
+	assert.Equal(t, want, machine.PreservationFacts(m, nil, observetest.PreservationStart), "without a node")
 
 	want.NodeExists, want.Tainted, want.OnNode = true, true, preserve.Annotation{Present: true}
 	want.ScaleDownDisabled = preserve.Annotation{Present: true, Text: "true"}
@@ -78,19 +78,19 @@ func TestPreserveFacts(t *testing.T) {
 		Message: "Preserved node is not drained. Machine preserved until 2026-03-05T12:00:00Z.",
 	}
 	before, nodeBefore := m.DeepCopy(), n.DeepCopy()
-	assert.Equal(t, want, machine.PreserveFacts(m, n, observetest.PreservationStart))
+	assert.Equal(t, want, machine.PreservationFacts(m, n, observetest.PreservationStart))
 	assert.Equal(t, before, m, "what it is given stays as it is")
 	assert.Equal(t, nodeBefore, n)
 
 	assert.Equal(
 		t,
 		preserve.Facts{NodeExists: true, Timeout: v1alpha1.DefaultPreserveTimeout},
-		machine.PreserveFacts(observetest.NewMachine("m"), observetest.NewNode(), time.Time{}),
+		machine.PreservationFacts(observetest.NewMachine("m"), observetest.NewNode(), time.Time{}),
 	)
 	assert.Equal(
 		t,
 		preserve.Annotation{},
-		machine.PreserveFacts(m, observetest.NewNode(), observetest.PreservationStart).OnNode,
+		machine.PreservationFacts(m, observetest.NewNode(), observetest.PreservationStart).OnNode,
 	)
 }
 
@@ -150,7 +150,7 @@ func TestIsProtectedFromReplacementAgreesWithPreservation(t *testing.T) {
 					for _, node := range []*corev1.Node{nil, n} {
 						assert.Equal(
 							t,
-							preserve.IsProtected(machine.PreserveFacts(m, node, time.Time{})),
+							preserve.PreventsReplacement(machine.PreservationFacts(m, node, time.Time{})),
 							machine.IsProtectedFromReplacement(m, node),
 							"machine %q, node %v %q, honoured before %q, timeout %s",
 							onMachine,
@@ -168,8 +168,8 @@ func TestIsProtectedFromReplacementAgreesWithPreservation(t *testing.T) {
 	}
 }
 
-// TestPreserveConstantsMatchTheAPI compares the constants of decide/preserve with the constants of the API.
-func TestPreserveConstantsMatchTheAPI(t *testing.T) {
+// TestPreservationConstantsMatchTheAPI compares the constants of decide/preserve with the constants of the API.
+func TestPreservationConstantsMatchTheAPI(t *testing.T) {
 	m := observetest.NewMachine("m", observetest.WithPhase(v1alpha1.MachineFailed))
 	n := observetest.NewNode()
 	n.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveAuto}

@@ -16,7 +16,7 @@ import (
 
 // Each row maps the phase of a machine to three facts for its set: whether the node is ready, the state of the node,
 // and whether the node has ever joined.
-func TestReadinessByPhase(t *testing.T) {
+func TestNodeReadinessByPhase(t *testing.T) {
 	for _, row := range []struct {
 		phase  v1alpha1.MachinePhase
 		ready  scale.ConditionStatus
@@ -39,7 +39,11 @@ func TestReadinessByPhase(t *testing.T) {
 		t.Run("phase "+string(row.phase), func(t *testing.T) {
 			m := observetest.MachineFromTemplate(observetest.WithPhase(row.phase))
 			f := observetest.MemberFacts(m, observetest.NewSet("s"), nil)
-			assert.Equal(t, []any{row.ready, row.why, row.node, row.joined}, []any{f.Ready, f.NotReadyReason, f.Node, f.Joined})
+			assert.Equal(
+				t,
+				[]any{row.ready, row.why, row.node, row.joined},
+				[]any{f.Ready, f.NotReadyReason, f.NodeState, f.Joined},
+			)
 
 			observetest.WithAnnotation(v1alpha1.AnnotationMachineJoinDuration, "1m")(m)
 			m.Status.LastOperation.Description = "the API server is away"

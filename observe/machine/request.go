@@ -52,12 +52,12 @@ func RequestFacts(m *v1alpha1.Machine, command request.Command, now time.Time) r
 		AnnotationKey:        RequestAnnotationKey(request.KindMachine, command),
 		Now:                  now,
 		Deleting:             m.DeletionTimestamp != nil,
-		NodeDraining:         drain.ActiveRecordWithoutDeletion(m) != nil,
+		NodeDraining:         drain.ActiveStayingDrain(m) != nil,
 		DrainEnded:           drain.IsDrainOver(m),
-		Means:                drain.CurrentRemovalMeans(m),
+		RemovalMeans:         drain.CurrentRemovalMeans(m),
 		Deadlines:            drain.DeadlineFacts(m, now),
 		ExtendedUntil:        drain.EvictionExtensionEnd(m),
-		Node:                 cache.NodeNameOfMachine(m),
+		NodeName:             cache.NodeNameOfMachine(m),
 		NodePreserveValue:    m.Annotations[v1alpha1.AnnotationLastAppliedPreserve],
 		PreservationDuration: m.Spec.EffectivePreserveTimeout(),
 		PreservedUntil:       cache.TimeOrZero(m.Status.CurrentStatus.PreserveExpiryTime),
@@ -81,7 +81,7 @@ func RequestPatch(kind request.Kind, command request.Command, d request.Decision
 	if d.AnnotationValue != nil {
 		key := RequestAnnotationKey(kind, command)
 		switch {
-		case d.PinTo != nil:
+		case d.PinRevision != nil:
 			key = v1alpha1.AnnotationRolloutPin
 		case d.RollbackTo != nil:
 			key = v1alpha1.AnnotationRolloutUndoBy // also if the command cancel returns to an earlier revision

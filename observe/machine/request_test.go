@@ -37,8 +37,8 @@ func withDrain(means drain.RemovalMeans) func(*v1alpha1.Machine) {
 	}
 }
 
-func TestMachineRequestOfADrain(t *testing.T) {
-	m := observetest.NewMachine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
+func TestRequestFactsOfADrainingMachine(t *testing.T) {
+	m := observetest.NewMachine("m", withDrain(drain.MeansEvict), func(m *v1alpha1.Machine) {
 		m.Annotations[v1alpha1.AnnotationHold] = "bob: wait"
 		m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 		m.Annotations[v1alpha1.AnnotationAbandonInstance] = ""
@@ -50,10 +50,10 @@ func TestMachineRequestOfADrain(t *testing.T) {
 		Now:                  observetest.RequestTime,
 		Deleting:             true,
 		Stage:                deletion.StageDrain,
-		Means:                drain.Evict,
+		RemovalMeans:         drain.MeansEvict,
 		Deadlines:            observedrain.DeadlineFacts(m, observetest.RequestTime),
 		ExtendedUntil:        observetest.DrainStart.Add(3 * time.Hour),
-		Node:                 "n",
+		NodeName:             "n",
 		PreservationDuration: 96 * time.Hour,
 	}
 	for command, value := range map[request.Command]*string{
@@ -65,7 +65,7 @@ func TestMachineRequestOfADrain(t *testing.T) {
 	}
 }
 
-func TestMachineRequestOfAMachineThatIsNotDeleted(t *testing.T) {
+func TestRequestFactsOfAMachineThatIsNotDeleted(t *testing.T) {
 	end := metav1.NewTime(observetest.RequestTime)
 	m := observetest.NewMachine("m", func(m *v1alpha1.Machine) {
 		m.Annotations = map[string]string{
@@ -123,21 +123,21 @@ func withStayingDrain(purpose v1alpha1.DrainPurpose, means drain.RemovalMeans) f
 	}
 }
 
-func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
+func TestRequestFactsOfADrainWithoutADeletion(t *testing.T) {
 	for _, purpose := range []v1alpha1.DrainPurpose{v1alpha1.DrainForUpdate, v1alpha1.DrainForPreservation} {
 		t.Run(string(purpose), func(t *testing.T) {
 			f := machine.RequestFacts(
-				observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict)),
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.MeansEvict)),
 				request.Extend,
 				observetest.RequestTime,
 			)
 			assert.True(t, f.NodeDraining)
 			assert.False(t, f.Deleting || f.DrainEnded)
-			assert.Equal(t, drain.Evict, f.Means)
+			assert.Equal(t, drain.MeansEvict, f.RemovalMeans)
 			assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), f.Deadlines.NextDeadline(), "by its own record")
 
 			f = machine.RequestFacts(
-				observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), func(m *v1alpha1.Machine) {
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.MeansEvict), func(m *v1alpha1.Machine) {
 					m.Annotations[v1alpha1.AnnotationExtend] = "2026-11-21T15:00:00Z bob"
 				}),
 				request.Extend,
@@ -146,11 +146,11 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 			assert.Equal(t, observetest.DrainStart.Add(3*time.Hour), f.Deadlines.NextDeadline())
 
 			f = machine.RequestFacts(
-				observetest.NewMachine("m", withStayingDrain(purpose, drain.Delete)),
+				observetest.NewMachine("m", withStayingDrain(purpose, drain.MeansDelete)),
 				request.Extend,
 				observetest.RequestTime,
 			)
-			assert.Equal(t, drain.Delete, f.Means)
+			assert.Equal(t, drain.MeansDelete, f.RemovalMeans)
 			assert.Equal(t, observetest.RequestTime.Add(time.Minute), f.Deadlines.NextDeadline(), "as the status has it")
 
 			for name, change := range map[string]func(*v1alpha1.Machine){
@@ -162,33 +162,33 @@ func TestMachineRequestOfADrainWithoutADeletion(t *testing.T) {
 				"nobody wants it anymore":      func(m *v1alpha1.Machine) { m.Status.Conditions, m.Status.CurrentStatus = nil, v1alpha1.CurrentStatus{} },
 				"the machine is being deleted": observetest.AsDeletingMachine,
 			} {
-				m := observetest.NewMachine("m", withStayingDrain(purpose, drain.Evict), change)
+				m := observetest.NewMachine("m", withStayingDrain(purpose, drain.MeansEvict), change)
 				f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
 				assert.False(t, f.NodeDraining, name)
-				assert.Empty(t, f.Means, name)
+				assert.Empty(t, f.RemovalMeans, name)
 				assert.Zero(t, f.Deadlines.NextDeadline(), name)
 				assert.Nil(t, observedrain.ActiveRecord(m), name)
 			}
 		})
 	}
-	assert.Nil(t, observedrain.ActiveRecordWithoutDeletion(observetest.NewMachine("m")))
+	assert.Nil(t, observedrain.ActiveStayingDrain(observetest.NewMachine("m")))
 }
 
-func TestDrainIsOver(t *testing.T) {
+func TestIsDrainOver(t *testing.T) {
 	ended := observetest.NewMachine(
 		"m",
-		withDrain(drain.Evict),
+		withDrain(drain.MeansEvict),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Drain.Result = "Drained" },
 	)
 	later := observetest.NewMachine(
 		"m",
-		withDrain(drain.Kill),
+		withDrain(drain.MeansKill),
 		func(m *v1alpha1.Machine) { m.Status.Deletion.Stage = v1alpha1.MachineDeletionDetach },
 	)
 	for _, m := range []*v1alpha1.Machine{ended, later} {
 		f := machine.RequestFacts(m, request.Extend, observetest.RequestTime)
 		assert.True(t, f.DrainEnded)
-		assert.Empty(t, f.Means)
+		assert.Empty(t, f.RemovalMeans)
 		assert.Zero(t, f.Deadlines.NextDeadline())
 	}
 	hooked := observetest.NewMachine("m", observetest.AsDeletingMachine, func(m *v1alpha1.Machine) {
@@ -199,18 +199,18 @@ func TestDrainIsOver(t *testing.T) {
 }
 
 func TestEvictionDeadlineOfAnUnreadyNode(t *testing.T) {
-	m := observetest.NewMachine("m", withDrain(drain.Evict), func(m *v1alpha1.Machine) {
+	m := observetest.NewMachine("m", withDrain(drain.MeansEvict), func(m *v1alpha1.Machine) {
 		m.Status.Conditions = []corev1.NodeCondition{
 			{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(observetest.RequestTime)},
 		}
 	})
 	until, then := observedrain.DeadlineFacts(m, observetest.RequestTime).EvictionDeadline()
 	assert.Equal(t, observetest.RequestTime.Add(5*time.Minute), until)
-	assert.Equal(t, drain.Kill, then)
-	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.OverdueAfter+1)).
+	assert.Equal(t, drain.MeansKill, then)
+	until, then = observedrain.DeadlineFacts(m, observetest.RequestTime.Add(5*time.Minute+drain.StepOverdueAfter+1)).
 		EvictionDeadline()
 	assert.Equal(t, observetest.DrainStart.Add(2*time.Hour), until, "nobody has killed anything: it is well again")
-	assert.Equal(t, drain.Delete, then)
+	assert.Equal(t, drain.MeansDelete, then)
 }
 
 func TestEachCommandHasItsAnnotation(t *testing.T) {

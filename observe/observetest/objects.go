@@ -60,15 +60,15 @@ func InDeletionStage(stage v1alpha1.MachineDeletionStage, of *v1alpha1.MachineDr
 	}
 }
 
-// StartWithDrainCaches returns running caches, including the caches that only drains read, over a target that contains
-// these objects. The caches are synced before the watch of volume attachments opens. StartWithDrainCaches also waits
+// StartCachesForDrains returns running caches, including the caches that only drains read, over a target that contains
+// these objects. The caches are synced before the watch of volume attachments opens. StartCachesForDrains also waits
 // for that watch, because IsAttachmentCacheCurrent is false before.
-func StartWithDrainCaches(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
+func StartCachesForDrains(t *testing.T, objects ...runtime.Object) (*cache.Cluster, *kubefake.Clientset) {
 	t.Helper()
 	target := kubefake.NewClientset(objects...)
 	cluster, err := cache.NewCluster(fake.NewSimpleClientset(), target, nil)
 	require.NoError(t, err)
-	require.NoError(t, cluster.WatchDrains())
+	require.NoError(t, cluster.WatchDrainResources())
 	require.NoError(t, cluster.Start(t.Context()))
 	require.Eventually(t, cluster.Target("").IsAttachmentCacheCurrent, EventTimeout, time.Millisecond)
 	return cluster, target
@@ -188,8 +188,8 @@ func WithNodeLabel(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) { m.Labels[v1alpha1.LabelNode] = name }
 }
 
-// WithOwnNode gives a machine an instance and a node of this name. The node provably belongs to the machine.
-func WithOwnNode(name string) func(*v1alpha1.Machine) {
+// WithInstanceAndNode gives a machine an instance and a node of this name. The node provably belongs to the machine.
+func WithInstanceAndNode(name string) func(*v1alpha1.Machine) {
 	return func(m *v1alpha1.Machine) {
 		m.Labels[v1alpha1.LabelNode], m.Status.NodeName, m.Spec.ProviderID = name, name, "fake:///"+name
 	}

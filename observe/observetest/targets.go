@@ -24,8 +24,8 @@ func (t Targets) OnTarget(handle func(namespace string, target *cache.Target)) (
 	return func() {}
 }
 
-// Demand implements cache.TargetSource.
-func (t Targets) Demand(string) {}
+// KeepConnected implements cache.TargetSource.
+func (t Targets) KeepConnected(string) {}
 
 // NewTarget returns a target with this identity and a running cache of these nodes.
 func NewTarget(t *testing.T, identity string, nodes ...runtime.Object) *cache.Target {
@@ -42,6 +42,6 @@ func NewUnfilledTarget(t *testing.T, identity string, state cache.TargetState) *
 	t.Helper()
 	target := cache.NewTarget(kubefake.NewClientset(), identity)
 	require.NoError(t, target.WatchNodes())
-	target.SetStatus(cache.TargetStatus{State: state, Why: "connection refused", Since: Noon})
+	target.SetStatus(cache.TargetStatus{State: state, Message: "connection refused", Since: Noon})
 	return target
 }

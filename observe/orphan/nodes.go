@@ -20,7 +20,7 @@ import (
 func NodesAndOwners(
 	c *cache.Cluster,
 	namespace string,
-) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeOwner) {
+) (nodes map[string]*corev1.Node, facts []orphan.Node, owners []orphan.NodeClaimant) {
 	nodes = map[string]*corev1.Node{}
 	target := c.Target(namespace)
 	if target == nil {
@@ -38,7 +38,7 @@ func NodesAndOwners(
 		})
 	}
 	slices.SortFunc(facts, func(a, b orphan.Node) int { return strings.Compare(a.Name, b.Name) })
-	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.Machines)) {
+	for _, m := range cache.AllObjects[*v1alpha1.Machine](c.Informer(cache.MachinesResource)) {
 		if c.Target(m.Namespace).HasSameCluster(target) {
 			owners = append(owners, nodeOwner(m))
 		}
@@ -47,8 +47,8 @@ func NodesAndOwners(
 }
 
 // LiveNodeOwners reads the node claims of all machines of a namespace's target from the API server.
-func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]orphan.NodeOwner, error) {
-	var owners []orphan.NodeOwner
+func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]orphan.NodeClaimant, error) {
+	var owners []orphan.NodeClaimant
 	target := c.Target(namespace)
 	err := cache.VisitMachines(ctx, c.Client(), metav1.NamespaceAll, func(m *v1alpha1.Machine) {
 		if c.Target(m.Namespace).HasSameCluster(target) {
@@ -61,6 +61,6 @@ func LiveNodeOwners(ctx context.Context, c *cache.Cluster, namespace string) ([]
 	return owners, nil
 }
 
-func nodeOwner(m *v1alpha1.Machine) orphan.NodeOwner {
-	return orphan.NodeOwner{Name: m.Name, NodeName: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID}
+func nodeOwner(m *v1alpha1.Machine) orphan.NodeClaimant {
+	return orphan.NodeClaimant{Name: m.Name, NodeName: cache.NodeNameOfMachine(m), ProviderID: m.Spec.ProviderID}
 }

@@ -51,8 +51,8 @@ func ReadRelatedObjects(c *cache.Cluster, set *v1alpha1.MachineSet) RelatedObjec
 		ClassOfMachine: c.ClassOfMachine,
 		BehavesAsMCM:   c.BehavesAsMCM,
 	}
-	related.MachinesVersion = c.AppliedVersion(
-		cache.Machines,
+	related.MachinesVersion = c.ReachedVersion(
+		cache.MachinesResource,
 	) // read the version after the machines, so that it is not older than the machines
 	if owner := metav1.GetControllerOf(set); owner != nil {
 		if d, found := c.Deployment(set.Namespace + "/" + owner.Name); found && d.UID == owner.UID {
@@ -127,7 +127,7 @@ func ReadLiveRelatedObjects(ctx context.Context, c *cache.Cluster, set *v1alpha1
 // set that released the machine, unsorted. An empty selector matches nothing.
 func SetsThatSelectMachine(c *cache.Cluster, m *v1alpha1.Machine) []*v1alpha1.MachineSet {
 	var sets []*v1alpha1.MachineSet
-	for _, set := range cache.AllObjects[*v1alpha1.MachineSet](c.Informer(cache.Sets)) {
+	for _, set := range cache.AllObjects[*v1alpha1.MachineSet](c.Informer(cache.SetsResource)) {
 		if set.Namespace != m.Namespace {
 			continue
 		}
@@ -201,7 +201,7 @@ func (a *RelatedObjects) addPreflightFacts(
 	read bool,
 ) {
 	a.Preflight, a.ControlPlaneVersion = preflight.Facts{}, ""
-	if c.Informer(cache.ControlPlanes) == nil {
+	if c.Informer(cache.ControlPlanesResource) == nil {
 		return
 	}
 	a.Preflight = preflight.Facts{

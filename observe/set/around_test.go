@@ -17,7 +17,7 @@ import (
 	"millwright/observe/set"
 )
 
-func inOtherNamespace(m *v1alpha1.Machine) { m.Namespace = "other" }
+func withOtherNamespace(m *v1alpha1.Machine) { m.Namespace = "other" }
 
 // versionsByName returns the resource versions of machines by name.
 func versionsByName(machines []*v1alpha1.Machine) map[string]string {
@@ -47,7 +47,7 @@ func TestReadRelatedObjects(t *testing.T) {
 		observetest.NewMachine("orphan"),
 		observetest.NewMachine("stranger", observetest.WithAppLabel("api")),
 		loose,
-		observetest.NewMachine("far", inOtherNamespace),
+		observetest.NewMachine("far", withOtherNamespace),
 	)
 	related := set.ReadRelatedObjects(cluster, s)
 	assert.Equal(
@@ -95,20 +95,20 @@ func TestReadRelatedObjectsFindsTheDeploymentOfASet(t *testing.T) {
 	}
 }
 
-// newStaleCluster returns caches that contain the cached machines, while the API server lists the live machines.
-func newStaleCluster(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
+// newClusterWithStaleCache returns caches that contain the cached machines, while the API server lists the live machines.
+func newClusterWithStaleCache(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
 	t.Helper()
 	var objects []runtime.Object
 	for _, m := range cached {
 		objects = append(objects, m)
 	}
 	cluster, client := observetest.StartCaches(t, nil, objects...)
-	return cluster, setListResponse(client, live)
+	return cluster, mockMachineList(client, live)
 }
 
-// setListResponse makes the API server return these machines for each list request, and returns the selectors of these
+// mockMachineList makes the API server return these machines for each list request, and returns the selectors of these
 // requests.
-func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
+func mockMachineList(client *fake.Clientset, live []*v1alpha1.Machine) *[]string {
 	list, asked := &v1alpha1.MachineList{}, &[]string{}
 	for _, m := range live {
 		list.Items = append(list.Items, *m)
@@ -122,7 +122,7 @@ func setListResponse(client *fake.Clientset, live []*v1alpha1.Machine) *[]string
 
 func TestReadLiveRelatedObjectsIgnoresAStaleCache(t *testing.T) {
 	s, other := observetest.NewSet("s"), observetest.NewSet("other")
-	cluster, asked := newStaleCluster(t,
+	cluster, asked := newClusterWithStaleCache(t,
 		[]*v1alpha1.Machine{
 			observetest.NewMachine(
 				"mine",
@@ -228,7 +228,7 @@ func TestReadLiveRelatedObjectsEqualsACurrentCache(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
-			cluster, _ := newStaleCluster(t, machines, machines)
+			cluster, _ := newClusterWithStaleCache(t, machines, machines)
 			cached := set.ReadRelatedObjects(cluster, s)
 			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)
@@ -244,7 +244,7 @@ func TestReadLiveRelatedObjectsWithoutASelector(t *testing.T) {
 	for name, selector := range map[string]*metav1.LabelSelector{"empty": {}, "unreadable": observetest.InvalidSelector()} {
 		t.Run(name, func(t *testing.T) {
 			s := observetest.NewSet("s", func(s *v1alpha1.MachineSet) { s.Spec.Selector = selector })
-			cluster, asked := newStaleCluster(
+			cluster, asked := newClusterWithStaleCache(
 				t,
 				[]*v1alpha1.Machine{
 					observetest.NewMachine("mine", observetest.WithOwnerSet(s)),
@@ -279,7 +279,7 @@ func TestReadLiveRelatedObjectsReturnsTheErrorOfTheAPIServer(t *testing.T) {
 // A read must not change the cached objects.
 func TestReadLiveRelatedObjectsDoesNotChangeTheCache(t *testing.T) {
 	s := observetest.NewSet("s")
-	cluster, _ := newStaleCluster(
+	cluster, _ := newClusterWithStaleCache(
 		t,
 		[]*v1alpha1.Machine{
 			observetest.NewMachine("a", observetest.WithOwnerSet(s)),
@@ -343,7 +343,7 @@ func TestSetsThatSelectMachine(t *testing.T) {
 		observetest.ObjectNames(
 			set.SetsThatSelectMachine(
 				cluster,
-				observetest.NewMachine("m", observetest.WithAppLabel("db"), withReleasedBySet("uid-s")),
+				observetest.NewMachine("m", observetest.WithAppLabel("db"), withReleasedByAnnotation("uid-s")),
 			),
 		),
 		"it counts those that it let go of",
@@ -351,7 +351,9 @@ func TestSetsThatSelectMachine(t *testing.T) {
 	assert.Equal(
 		t,
 		[]string{"going", "s", "whatever"},
-		observetest.ObjectNames(set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", withReleasedBySet("uid-s")))),
+		observetest.ObjectNames(
+			set.SetsThatSelectMachine(cluster, observetest.NewMachine("m", withReleasedByAnnotation("uid-s"))),
+		),
 		"each once",
 	)
 	assert.Empty(

@@ -16,7 +16,7 @@ import (
 	"millwright/observe/set"
 )
 
-func withClass(kind, name string) observetest.SetChange {
+func withClassRef(kind, name string) observetest.SetChange {
 	return func(s *v1alpha1.MachineSet) { s.Spec.Template.Spec.Class = v1alpha1.ClassSpec{Kind: kind, Name: name} }
 }
 
@@ -39,8 +39,8 @@ func TestMissingAndUnknownClassOfASet(t *testing.T) {
 		{"it is being deleted, and is still there", observetest.NewSet("s"), observetest.NewClass("small", withResourceVersion("7"), func(c *v1alpha1.MachineClass) { c.DeletionTimestamp = observetest.Now() }), nil, "7"},
 		{"there is none", observetest.NewSet("s"), observetest.NewClass("large"), none, ""},
 		{"there is one elsewhere", observetest.NewSet("s"), far, none, ""},
-		{"the kind does not matter", observetest.NewSet("s", withClass("AWSMachineClass", "small")), observetest.NewClass("small", withResourceVersion("7")), nil, "7"},
-		{"there is none, whatever the kind", observetest.NewSet("s", withClass("AWSMachineClass", "large")), observetest.NewClass("small", withResourceVersion("7")), none, ""},
+		{"the kind does not matter", observetest.NewSet("s", withClassRef("AWSMachineClass", "small")), observetest.NewClass("small", withResourceVersion("7")), nil, "7"},
+		{"there is none, whatever the kind", observetest.NewSet("s", withClassRef("AWSMachineClass", "large")), observetest.NewClass("small", withResourceVersion("7")), none, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			cluster, _ := observetest.StartCaches(t, nil, row.class)
@@ -69,7 +69,11 @@ func TestReadLiveRelatedObjectsReadsAnUncachedClass(t *testing.T) {
 	assert.Equal(t, "9", live.ClassVersion, "later looks must see it")
 	assert.Equal(t, []string{"MachineClass"}, set.ReadRelatedObjects(cluster, observetest.NewSet("s")).MissingKinds)
 
-	_, err = set.ReadLiveRelatedObjects(t.Context(), cluster, observetest.NewSet("s", withClass("MachineClass", "known")))
+	_, err = set.ReadLiveRelatedObjects(
+		t.Context(),
+		cluster,
+		observetest.NewSet("s", withClassRef("MachineClass", "known")),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, 1, asked)
 
@@ -86,8 +90,8 @@ func TestSetsOfClass(t *testing.T) {
 		nil,
 		observetest.NewSet("a"),
 		observetest.NewSet("b", observetest.AsDeletingSet),
-		observetest.NewSet("large", withClass("MachineClass", "large")),
-		observetest.NewSet("other", withClass("AWSMachineClass", "small")),
+		observetest.NewSet("large", withClassRef("MachineClass", "large")),
+		observetest.NewSet("other", withClassRef("AWSMachineClass", "small")),
 		far,
 	)
 	assert.Equal(t, []string{"a", "b", "other"}, observetest.ObjectNames(cluster.SetsOfClass("shop/small")))
@@ -96,7 +100,7 @@ func TestSetsOfClass(t *testing.T) {
 
 	_, err := client.MachineV1alpha1().
 		MachineSets("shop").
-		Update(t.Context(), observetest.NewSet("a", withClass("MachineClass", "large")), metav1.UpdateOptions{})
+		Update(t.Context(), observetest.NewSet("a", withClassRef("MachineClass", "large")), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	require.Eventually(
 		t,

@@ -47,7 +47,7 @@ func newControlPlane(spec, status map[string]any) *unstructured.Unstructured {
 	}}
 }
 
-func TestPreflightOfASet(t *testing.T) {
+func TestPreflightFactsOfASet(t *testing.T) {
 	versioned := func(version, joinsBy string) func(*v1alpha1.MachineSet) {
 		return func(s *v1alpha1.MachineSet) {
 			s.Spec.Template.Annotations = map[string]string{
@@ -102,7 +102,12 @@ func TestPreflightOfASet(t *testing.T) {
 			unread := preflight.Decide(set.ReadRelatedObjects(cluster, s).Preflight)
 			early := set.ReadRelatedObjectsForWrite(t.Context(), cluster, s)
 			require.NoError(t, cluster.Start(t.Context()))
-			require.Eventually(t, cluster.Informer(cache.ControlPlanes).HasSynced, observetest.EventTimeout, time.Millisecond)
+			require.Eventually(
+				t,
+				cluster.Informer(cache.ControlPlanesResource).HasSynced,
+				observetest.EventTimeout,
+				time.Millisecond,
+			)
 			related := set.ReadRelatedObjects(cluster, s)
 			live, err := set.ReadLiveRelatedObjects(t.Context(), cluster, s)
 			require.NoError(t, err)

@@ -47,13 +47,13 @@ func factsWithoutMachines(
 	s := explain.MachineSet{
 		Namespace: set.Namespace, Name: set.Name, ClassName: set.Spec.Template.Spec.Class.Name,
 		Deleting:          set.DeletionTimestamp != nil,
-		HasPendingChanges: set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.HasFreezeLabel(set),
+		HasPendingChanges: set.DeletionTimestamp != nil || there != int(set.Spec.Replicas), Frozen: cache.IsFrozen(set),
 	}
 	if deployment != nil {
 		if _, paused := deployment.Annotations[v1alpha1.AnnotationPaused]; paused {
 			s.PausedBy = deployment.Name
 		}
-		if cache.HasFreezeLabel(deployment) {
+		if cache.IsFrozen(deployment) {
 			s.Frozen, s.FrozenBy = true, deployment.Name
 		}
 	}

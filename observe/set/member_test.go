@@ -30,16 +30,16 @@ func TestScaleFactsOfAMachine(t *testing.T) {
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", machineChange: observetest.WithResourceVersion("9"), want: "9"},
 		{
-			fact:          "Created",
+			fact:          "CreatedAt",
 			machineChange: func(m *v1alpha1.Machine) { m.CreationTimestamp = observetest.MinutesBeforeNoon(5) },
 			want:          observetest.MinutesBeforeNoon(5).Time,
 		},
 
-		{name: "its labels do", fact: "Matches", want: true},
-		{name: "relabelled", fact: "Matches", machineChange: observetest.WithAppLabel("api"), want: false},
+		{name: "its labels do", fact: "MatchesSelector", want: true},
+		{name: "relabelled", fact: "MatchesSelector", machineChange: observetest.WithAppLabel("api"), want: false},
 		{
 			name:          "an empty selector lets go of nothing",
-			fact:          "Matches",
+			fact:          "MatchesSelector",
 			machineChange: observetest.WithAppLabel("api"),
 			setChange:     selecting(&metav1.LabelSelector{}),
 			want:          true,
@@ -104,7 +104,7 @@ func TestScaleFactsOfAMachine(t *testing.T) {
 			machineChange: func(m *v1alpha1.Machine) { m.Status.LastOperation.State = v1alpha1.MachineStateFailed },
 			want:          true,
 		},
-		{fact: "MCM.Crashing", machineChange: is(v1alpha1.MachineCrashLoopBackOff), want: true},
+		{fact: "MCM.CreationFailing", machineChange: is(v1alpha1.MachineCrashLoopBackOff), want: true},
 		{fact: "Updating", machineChange: is(v1alpha1.MachineInPlaceUpdating), want: true},
 		{
 			name:          "handed over",
@@ -119,7 +119,7 @@ func TestScaleFactsOfAMachine(t *testing.T) {
 			want:          false,
 		},
 		{fact: "Joined", machineChange: is(v1alpha1.MachineRunning), want: true},
-		{fact: "Node", machineChange: is(v1alpha1.MachineUnknown), want: scale.NodeUnhealthy},
+		{fact: "NodeState", machineChange: is(v1alpha1.MachineUnknown), want: scale.NodeUnhealthy},
 		{fact: "Ready", machineChange: is(v1alpha1.MachineRunning), want: scale.ConditionTrue},
 		{fact: "NotReadyReason", machineChange: is(v1alpha1.MachinePending), want: "phase Pending"},
 		{

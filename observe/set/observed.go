@@ -31,10 +31,10 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 			Orphaning:    cache.IsOrphaning(set),
 			HasFinalizer: cache.HasFinalizer(set.Finalizers),
 		}, Settings: scale.Settings{
-			Replicas:    int(set.Spec.Replicas),
-			DeleteOrder: deletionOrder(related),
-			MinReady:    MinReadyDuration(set, related.BehavesAsMCM),
-			Remediation: remediationPolicy(set, related),
+			Replicas:         int(set.Spec.Replicas),
+			DeletionOrder:    deletionOrder(related),
+			MinReadyDuration: MinReadyDuration(set, related.BehavesAsMCM),
+			Remediation:      remediationPolicy(set, related),
 		},
 		MCM: scale.MCMSet{
 			MaxAutoPreserved: int(set.Spec.AutoPreserveFailedMachineMax),
@@ -42,18 +42,18 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 			AutoscaledAt:     cache.ParseTimeOrZero(set.Annotations[v1alpha1.AnnotationLastScalerChange]),
 		},
 		NameSeed:       seed,
-		Pauses:         pauseReasons(set, related.Deployment),
+		PauseSentences: pauseReasons(set, related.Deployment),
 		StopReasons:    creationStopReasons(set),
 		ReportedStatus: reportedStatus(&set.Status),
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		MissingKinds: related.MissingKinds,
-		Preflight:    related.Preflight,
+		MissingObjectKinds: related.MissingKinds,
+		Preflight:          related.Preflight,
 	}
 	if d := related.Deployment; d != nil {
-		o.MCM.Freeze.OwnerIsFrozen = cache.HasFreezeLabel(d)
+		o.MCM.Freeze.OwnerIsFrozen = cache.IsFrozen(d)
 	}
 	if g := set.Status.FailedGenerations; g != nil {
 		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
@@ -68,8 +68,8 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	}
 	for _, m := range related.Members {
 		f := MemberFacts(m, set, selector)
-		f.MCM.Labelled, f.Drift = containsAll(m.Labels, set.Spec.Template.Labels), driftText(m, set)
-		if why := outdatedReason(m, set, related, o.Remediation.Outdated); why != "" {
+		f.MCM.Labelled, f.Drift = containsAllEntries(m.Labels, set.Spec.Template.Labels), driftText(m, set)
+		if why := outdatedReason(m, set, related, o.Remediation.SetIsOutdated); why != "" {
 			f.UpToDate, f.OutdatedReason = scale.ConditionFalse, why
 		}
 		if node := related.PreservationNode(
@@ -82,14 +82,14 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	}
 	for _, m := range related.Orphans {
 		o.Orphans = append(o.Orphans, scale.Orphan{
-			Name:     m.Name,
-			UID:      string(m.UID),
-			Version:  m.ResourceVersion,
-			Matches:  selector.Matches(labels.Set(m.Labels)),
-			Deleting: m.DeletionTimestamp != nil,
+			Name:            m.Name,
+			UID:             string(m.UID),
+			Version:         m.ResourceVersion,
+			MatchesSelector: selector.Matches(labels.Set(m.Labels)),
+			Deleting:        m.DeletionTimestamp != nil,
 		})
 		if m.DeletionTimestamp == nil && m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID) {
-			o.ReleasedCount++
+			o.ReleasedMachineCount++
 		}
 	}
 	return o
@@ -139,19 +139,19 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 	f := scale.FreezeState{HasLabel: set.Labels[v1alpha1.LabelFreeze] == v1alpha1.ValueTrue}
 	_, f.UnfreezeRequested = set.Annotations[v1alpha1.AnnotationUnfreeze]
 	if related.BehavesAsMCM {
-		f.EndMachineCount = mcmFreezeEndCount(set, related.Deployment)
+		f.EndsAtMachineCount = mcmUnfreezeMachineCount(set, related.Deployment)
 	}
 	return f
 }
 
 // Defaults of machine-controller-manager's flags --machine-safety-up and --machine-safety-down
-const mcmSafetyUp, mcmSafetyDown = 2, 1
+const defaultMCMSafetyUp, defaultMCMSafetyDown = 2, 1
 
-// mcmFreezeEndCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
-// protection of machine-controller-manager freezes a set that has mcmSafetyUp machines more than allowed. It ends the
-// freeze when the set has mcmSafetyDown machines fewer than that. A set without a deployment may have twice its
+// mcmUnfreezeMachineCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
+// protection of machine-controller-manager freezes a set that has defaultMCMSafetyUp machines more than allowed. It ends the
+// freeze when the set has defaultMCMSafetyDown machines fewer than that. A set without a deployment may have twice its
 // replicas.
-func mcmFreezeEndCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
+func mcmUnfreezeMachineCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {
 		surge, _ := d.Spec.Strategy.EffectiveRollingUpdate()
@@ -161,7 +161,7 @@ func mcmFreezeEndCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) 
 		}
 		most = int(d.Spec.Replicas) + more
 	}
-	return most + mcmSafetyUp - mcmSafetyDown
+	return most + defaultMCMSafetyUp - defaultMCMSafetyDown
 }
 
 // outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means
@@ -202,7 +202,7 @@ func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.R
 		r.Backoff = 0
 	}
 	d := related.Deployment
-	r.Outdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+	r.SetIsOutdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 	return r
 }
 
@@ -210,16 +210,16 @@ func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.R
 func MemberFacts(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.Selector) scale.Member {
 	phase := m.Status.CurrentStatus.Phase
 	f := scale.Member{
-		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
-		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
-		Deleting: m.DeletionTimestamp != nil, DeletingSince: cache.TimeOrZero(m.DeletionTimestamp),
+		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, CreatedAt: m.CreationTimestamp.Time,
+		MatchesSelector: selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
+		Deleting:        m.DeletionTimestamp != nil, DeletingSince: cache.TimeOrZero(m.DeletionTimestamp),
 		TemplateDifferences: scale.TemplateDifferences{UpToDate: scale.ConditionTrue},
 
 		Phase: string(phase),
 		MCM: scale.MCMMember{
 			Failed:                phase == v1alpha1.MachineFailed,
 			LastOperationFailed:   m.Status.LastOperation.State == v1alpha1.MachineStateFailed,
-			Crashing:              phase == v1alpha1.MachineCrashLoopBackOff,
+			CreationFailing:       phase == v1alpha1.MachineCrashLoopBackOff,
 			ServesWithoutNode:     phase == v1alpha1.MachineAvailable,
 			Replaceable:           machine.IsReplaceable(m, set),
 			Preserved:             machine.IsPreservedNowOrLater(m),
@@ -233,7 +233,7 @@ func MemberFacts(m *v1alpha1.Machine, set *v1alpha1.MachineSet, selector labels.
 		Joined:         machine.HasJoined(m),
 		Priority:       drain.DeletionPriority(m),
 	}
-	f.Ready, f.NotReadyReason, f.ReadySince, f.Node = nodeReadiness(m)
+	f.Ready, f.NotReadyReason, f.ReadySince, f.NodeState = nodeReadiness(m)
 	if reason, message := machine.CreationBlocker(m); reason != "" {
 		f.MCM.CreationProblem = scale.Problem{Reason: reason, Message: message}
 	}
@@ -293,7 +293,7 @@ func reportedStatus(s *v1alpha1.MachineSetStatus) scale.Status {
 			Available: int(s.AvailableReplicas), UpToDate: int(s.UpToDateReplicas),
 			PreservedFailed: int(s.PreservedFailedReplicas), AutoPreserved: int(s.AutoPreserveFailedMachineCount),
 		},
-		Peak: int(s.PeakReplicas), Overshoot: int(s.Overshoot), ActedOnSize: int(s.ObservedReplicas),
+		PeakReplicas: int(s.PeakReplicas), Overshoot: int(s.Overshoot), ObservedReplicas: int(s.ObservedReplicas),
 	}
 	for _, m := range s.FailedMachines {
 		r.FailedNames = append(r.FailedNames, m.Name)
@@ -318,7 +318,13 @@ func ApplyStatus(s *v1alpha1.MachineSetStatus, want scale.Status, now metav1.Tim
 		s.AvailableReplicas, s.UpToDateReplicas = int32(c.Available), int32(c.UpToDate)
 		s.PreservedFailedReplicas, s.AutoPreserveFailedMachineCount = int32(c.PreservedFailed), int32(c.AutoPreserved)
 	}
-	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(want.Peak), int32(want.Overshoot), int32(want.ActedOnSize)
+	s.PeakReplicas, s.Overshoot, s.ObservedReplicas = int32(
+		want.PeakReplicas,
+	), int32(
+		want.Overshoot,
+	), int32(
+		want.ObservedReplicas,
+	)
 	was := s.Conditions
 	s.Conditions = make([]v1alpha1.MachineSetCondition, 0, len(want.Conditions))
 	for _, c := range want.Conditions {

@@ -57,7 +57,7 @@ func withoutClass(related set.RelatedObjects) set.RelatedObjects {
 
 func TestPendingWorkOfASet(t *testing.T) {
 	calm := func(why string) attention.Decision { return attention.Decision{Why: why} }
-	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScale, Why: why} }
+	scales := func(why string) attention.Decision { return attention.Decision{Need: attention.NeedScaling, Why: why} }
 	const late = "status is out of date"
 	two := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
 	one := observetest.RelatedObjectsWithMembers(
@@ -112,7 +112,7 @@ func TestPendingWorkOfASet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			before := row.set.DeepCopy()
-			is := scale.PlanSet(set.ScaleFacts(row.set, row.related, row.now, 0)).Pending
+			is := scale.PlanSet(set.ScaleFacts(row.set, row.related, row.now, 0)).PendingWork
 			assert.Equal(t, row.want, attention.Decision{Need: is.Need, Why: is.Why})
 			assert.Equal(t, before, row.set, "what is looked at stays as it is")
 		})
@@ -124,18 +124,18 @@ func TestFailedBatchIsReportedOnce(t *testing.T) {
 	s, related := newSetWithFinalizer(3), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"))
 	look := func(failure scale.WriteFailure) scale.PlanResult {
 		o := set.ScaleFacts(s, related, observetest.Noon, 0)
-		o.LastFailure = failure
+		o.LastWriteFailure = failure
 		return scale.PlanSet(o)
 	}
 	quota := scale.WriteFailure{Message: "quota"}
 	plan := look(quota)
-	assert.True(t, plan.NeedsReport)
+	assert.True(t, plan.NeedsStatusWrite)
 	set.ApplyStatus(&s.Status, plan.Status, metav1.NewTime(observetest.Noon))
 	assert.Equal(t, int32(3), s.Status.ObservedReplicas, "nothing is under way until it is tried again")
 	plan = look(quota)
-	assert.False(t, plan.NeedsReport)
-	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", plan.Pending.Why)
-	assert.True(t, look(scale.WriteFailure{}).NeedsReport, "whoever knows of no failure would take it back")
+	assert.False(t, plan.NeedsStatusWrite)
+	assert.Equal(t, "create 1 machine: 3 wanted, 2 there", plan.PendingWork.Why)
+	assert.True(t, look(scale.WriteFailure{}).NeedsStatusWrite, "whoever knows of no failure would take it back")
 }
 
 func withDeletionTime(at time.Time) func(*v1alpha1.Machine) {
@@ -231,7 +231,7 @@ func TestScaleDecisionsForChangedObjects(t *testing.T) {
 		{"nor is it deleted, though there are too many", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"))), "release b"},
 		{"an empty selector", newSetWithFinalizer(1, selecting(&metav1.LabelSelector{})), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a"), runningMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine)), ""},
 		{"and it makes what is missing", newSetWithFinalizer(2, selecting(&metav1.LabelSelector{})), with(relatedObjectsWithOrphans(observetest.NewMachine("o")), runningMachine("a")), "create"},
-		{"what it releases again and again is not made again and again", newSetWithFinalizer(1), with(relatedObjectsWithOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedBySet("uid-s")))), ""},
+		{"what it releases again and again is not made again and again", newSetWithFinalizer(1), with(relatedObjectsWithOrphans(observetest.NewMachine("o", observetest.WithAppLabel("api"), withReleasedByAnnotation("uid-s")), observetest.NewMachine("p", observetest.WithAppLabel("api"), withReleasedByAnnotation("uid-s")), observetest.NewMachine("q", observetest.WithAppLabel("api"), withReleasedByAnnotation("uid-s")), observetest.NewMachine("r", observetest.WithAppLabel("api"), withReleasedByAnnotation("uid-s")))), ""},
 		{"1 of 1 is kept", newSetWithFinalizer(1, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "keep a"},
 		{"max 0", newSetWithFinalizer(1), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed))), "delete a"},
 		{"max reached", newSetWithFinalizer(2, keeps(1)), observetest.RelatedObjectsWithMembers(runningMachine("a", observetest.WithPhase(v1alpha1.MachineFailed), observetest.WithAnnotation(v1alpha1.AnnotationPreserve, v1alpha1.ValuePreserveAuto)), runningMachine("b", observetest.WithPhase(v1alpha1.MachineFailed))), "delete b"},

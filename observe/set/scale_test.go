@@ -42,7 +42,7 @@ func relatedObjectsWithOrphans(machines ...*v1alpha1.Machine) set.RelatedObjects
 	return set.RelatedObjects{Orphans: machines}
 }
 
-func withReleasedBySet(uid string) func(*v1alpha1.Machine) {
+func withReleasedByAnnotation(uid string) func(*v1alpha1.Machine) {
 	return observetest.WithSingleAnnotation(v1alpha1.AnnotationReleasedBy, uid)
 }
 
@@ -84,17 +84,17 @@ func TestScaleFacts(t *testing.T) {
 		{fact: "NameParts", want: []string{"s-", ""}},
 		{fact: "Replicas", setChange: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 }, want: 3},
 		{
-			fact:    "DeleteOrder",
+			fact:    "DeletionOrder",
 			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderOldest),
 			want:    scale.OldestFirst,
 		},
 		{
-			fact:    "DeleteOrder",
+			fact:    "DeletionOrder",
 			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderNewest),
 			want:    scale.NewestFirst,
 		},
 		{
-			fact:    "DeleteOrder",
+			fact:    "DeletionOrder",
 			related: relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderRandom),
 			want:    scale.RandomOrder,
 		},
@@ -105,7 +105,7 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name:      "in seconds",
-			fact:      "MinReady",
+			fact:      "MinReadyDuration",
 			setChange: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 90 },
 			want:      90 * time.Second,
 		},
@@ -161,7 +161,7 @@ func TestScaleFacts(t *testing.T) {
 				observetest.NewMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine),
 			),
 			want: []scale.Orphan{
-				{Name: "a", UID: "uid-a", Version: "9", Matches: true}, {Name: "b", UID: "uid-b", Deleting: true},
+				{Name: "a", UID: "uid-a", Version: "9", MatchesSelector: true}, {Name: "b", UID: "uid-b", Deleting: true},
 			},
 		},
 		{
@@ -173,40 +173,40 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name: "by this set",
-			fact: "ReleasedCount",
+			fact: "ReleasedMachineCount",
 			related: relatedObjectsWithOrphans(
-				observetest.NewMachine("a", withReleasedBySet("uid-s")),
-				observetest.NewMachine("b", withReleasedBySet("uid-s"), observetest.WithAppLabel("api")),
+				observetest.NewMachine("a", withReleasedByAnnotation("uid-s")),
+				observetest.NewMachine("b", withReleasedByAnnotation("uid-s"), observetest.WithAppLabel("api")),
 			),
 			want: 2,
 		},
 		{
 			name: "by another, by nobody, or going",
-			fact: "ReleasedCount",
+			fact: "ReleasedMachineCount",
 			related: relatedObjectsWithOrphans(
-				observetest.NewMachine("a", withReleasedBySet("uid-x")),
+				observetest.NewMachine("a", withReleasedByAnnotation("uid-x")),
 				observetest.NewMachine("b"),
-				observetest.NewMachine("c", withReleasedBySet("uid-s"), observetest.AsDeletingMachine),
+				observetest.NewMachine("c", withReleasedByAnnotation("uid-s"), observetest.AsDeletingMachine),
 			),
 			want: 0,
 		},
-		{name: "nobody", fact: "Pauses", related: relatedObjectsWithDeployment(), want: []string(nil)},
+		{name: "nobody", fact: "PauseSentences", related: relatedObjectsWithDeployment(), want: []string(nil)},
 		{
 			name:    "its deployment",
-			fact:    "Pauses",
+			fact:    "PauseSentences",
 			related: relatedObjectsWithDeployment(pausing),
 			want:    []string{deploymentPaused},
 		},
 		{
 			name:      "itself, below a deployment that is not paused",
-			fact:      "Pauses",
+			fact:      "PauseSentences",
 			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
 			related:   relatedObjectsWithDeployment(),
 			want:      []string{setPaused},
 		},
 		{
 			name:      "both",
-			fact:      "Pauses",
+			fact:      "PauseSentences",
 			setChange: observetest.WithSetAnnotation(v1alpha1.AnnotationPaused, ""),
 			related:   relatedObjectsWithDeployment(pausing),
 			want:      []string{deploymentPaused, setPaused},
@@ -243,27 +243,27 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name:    "as MCM: 3 replicas, surge 2 and 1 more",
-			fact:    "MCM.Freeze.EndMachineCount",
+			fact:    "MCM.Freeze.EndsAtMachineCount",
 			related: withMCMBehavior(relatedObjectsWithDeployment(surging)),
 			want:    6,
 		},
 		{
 			name:      "as MCM: a set alone, twice 3 and 1 more",
-			fact:      "MCM.Freeze.EndMachineCount",
+			fact:      "MCM.Freeze.EndsAtMachineCount",
 			setChange: func(s *v1alpha1.MachineSet) { s.Spec.Replicas = 3 },
 			related:   withMCMBehavior(set.RelatedObjects{}),
 			want:      7,
 		},
-		{name: "as MCM", fact: "DeleteOrder", related: withMCMBehavior(set.RelatedObjects{}), want: scale.OldestFirst},
+		{name: "as MCM", fact: "DeletionOrder", related: withMCMBehavior(set.RelatedObjects{}), want: scale.OldestFirst},
 		{
 			name:    "as MCM, with a policy",
-			fact:    "DeleteOrder",
+			fact:    "DeletionOrder",
 			related: withMCMBehavior(relatedObjectsWithDeletionOrder(v1alpha1.DeletionOrderNewest)),
 			want:    scale.NewestFirst,
 		},
 		{
 			name:      "as MCM",
-			fact:      "MinReady",
+			fact:      "MinReadyDuration",
 			setChange: func(s *v1alpha1.MachineSet) { s.Spec.MinReadySeconds = 500 },
 			related:   withMCMBehavior(set.RelatedObjects{}),
 			want:      time.Duration(0),
@@ -365,8 +365,8 @@ func TestScaleFacts(t *testing.T) {
 			),
 			want: time.Minute,
 		},
-		{fact: "Remediation.Outdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
-		{name: "the current set", fact: "Remediation.Outdated", related: relatedObjectsWithDeployment(), want: false},
+		{fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
+		{name: "the current set", fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(), want: false},
 		{fact: "MCM.Generations.Failed", setChange: generations, want: 2},
 		{fact: "MCM.Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
 		{
@@ -390,9 +390,9 @@ func TestScaleFacts(t *testing.T) {
 			}
 		}, want: []scale.Condition{{Type: "Ready", Status: scale.ConditionTrue, Reason: "R", Message: "m"}}},
 		{fact: "ReportedStatus.Overshoot", setChange: func(s *v1alpha1.MachineSet) { s.Status.Overshoot = 4 }, want: 4},
-		{fact: "ReportedStatus.Peak", setChange: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
+		{fact: "ReportedStatus.PeakReplicas", setChange: func(s *v1alpha1.MachineSet) { s.Status.PeakReplicas = 4 }, want: 4},
 		{
-			fact:      "ReportedStatus.ActedOnSize",
+			fact:      "ReportedStatus.ObservedReplicas",
 			setChange: func(s *v1alpha1.MachineSet) { s.Status.ObservedReplicas = 4 },
 			want:      4,
 		},
@@ -400,14 +400,14 @@ func TestScaleFacts(t *testing.T) {
 			s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "a"}, {Name: "b"}}
 		}, want: []string{"a", "b"}},
 		{
-			fact:    "MissingKinds",
+			fact:    "MissingObjectKinds",
 			related: set.RelatedObjects{MissingKinds: []string{"MachineClass"}},
 			want:    []string{"MachineClass"},
 		},
 	}, map[string]string{
-		"Members":              "TestScaleFactsOfAMachine",
-		"LastFailure.Deleting": "the run knows what it was refused",
-		"LastFailure.Message":  "the run knows what it was refused",
+		"Members":                   "TestScaleFactsOfAMachine",
+		"LastWriteFailure.Deleting": "the run knows what it was refused",
+		"LastWriteFailure.Message":  "the run knows what it was refused",
 
 		"Preflight.ControlPlane":     "TestPreflightOfASet",
 		"Preflight.Machines.Version": "TestPreflightOfASet",

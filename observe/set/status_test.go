@@ -25,7 +25,7 @@ func conditionOfType(s v1alpha1.MachineSetStatus, kind v1alpha1.MachineSetCondit
 	return v1alpha1.MachineSetCondition{}
 }
 
-func TestApplySetStatus(t *testing.T) {
+func TestApplyStatus(t *testing.T) {
 	var s v1alpha1.MachineSetStatus
 	s.Selector = "app=web"
 	s.ObservedGeneration = 4
@@ -41,9 +41,9 @@ func TestApplySetStatus(t *testing.T) {
 			PreservedFailed: 6,
 			AutoPreserved:   7,
 		},
-		Peak:        8,
-		Overshoot:   9,
-		ActedOnSize: 10,
+		PeakReplicas:     8,
+		Overshoot:        9,
+		ObservedReplicas: 10,
 		Conditions: []scale.Condition{
 			{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "Because", Message: "so"},
 			{Type: "Deleting", Status: scale.ConditionUnknown, Reason: "X"},
@@ -59,7 +59,7 @@ func TestApplySetStatus(t *testing.T) {
 		Selector: "app=web", ObservedGeneration: 4, // ApplyStatus does not change these values
 	}, s, "in the order of the report; what it does not tell of any more is gone")
 
-	set.ApplyStatus(&s, scale.Status{Peak: 1}, at)
+	set.ApplyStatus(&s, scale.Status{PeakReplicas: 1}, at)
 	assert.Equal(t, []int32{1, 2, 3, 4, 5, 6, 7}, []int32{
 		s.Replicas,
 		s.FullyLabeledReplicas,
@@ -111,7 +111,7 @@ func TestTransitionTimesOfConditions(t *testing.T) {
 
 // statusRow changes one field of a complete status.
 type statusRow struct {
-	field     string
+	fieldName string
 	change    func(*v1alpha1.MachineSetStatus)
 	isIgnored bool // true if the field is not one of the counts
 }
@@ -177,20 +177,20 @@ func TestReportedStatusFieldsOfASet(t *testing.T) {
 	)
 	related := observetest.RelatedObjectsWithMembers(runningMachine("a"), runningMachine("b"), kept)
 	for _, row := range rows {
-		delete(missing, row.field)
-		t.Run(row.field, func(t *testing.T) {
+		delete(missing, row.fieldName)
+		t.Run(row.fieldName, func(t *testing.T) {
 			s := withPlannedStatus(newSetWithFinalizer(3), related)
-			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport)
+			require.False(t, scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsStatusWrite)
 			row.change(&s.Status)
 			before := s.DeepCopy()
-			assert.Equal(t, row.isIgnored, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport)
+			assert.Equal(t, row.isIgnored, !scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsStatusWrite)
 			assert.Equal(t, before, s, "a look changes nothing")
 		})
 	}
 	assert.Empty(t, missing, "fields without a row")
 }
 
-func TestMachineCountsInTheStatus(t *testing.T) {
+func TestStatusCountsMachines(t *testing.T) {
 	going := runningMachine("going", withDeletionTime(observetest.Noon))
 	related := observetest.RelatedObjectsWithMembers(
 		runningMachine("a"),
@@ -222,7 +222,7 @@ func TestObservedReplicas(t *testing.T) {
 	s := withPlannedStatus(newSetWithFinalizer(2), two)
 	require.Equal(t, int32(2), s.Status.ObservedReplicas)
 	look := func(related set.RelatedObjects) (unreported bool, seen int32) {
-		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsReport
+		unreported = scale.PlanSet(set.ScaleFacts(s, related, observetest.Noon, 0)).NeedsStatusWrite
 		return unreported, withPlannedStatus(s, related).Status.ObservedReplicas
 	}
 

@@ -65,8 +65,8 @@ func driftText(m *v1alpha1.Machine, set *v1alpha1.MachineSet) string {
 	return strings.Join(CopyTemplateFields(&shallow, set), ", ")
 }
 
-// containsAll reports whether the map all contains all entries of the map some.
-func containsAll(all, some map[string]string) bool {
+// containsAllEntries reports whether the map all contains all entries of the map some.
+func containsAllEntries(all, some map[string]string) bool {
 	for key, value := range some {
 		if was, there := all[key]; !there || was != value {
 			return false

@@ -109,8 +109,8 @@ func (m *Map) OnChange(handle func()) (stop func()) {
 // Claims are the shards that a process serves now. A nil Claimed serves each namespace. All methods are safe for
 // concurrent use.
 type Claims struct {
-	shards  *Map
-	numbers atomic.Pointer[[]int]
+	shardMap     *Map
+	shardNumbers atomic.Pointer[[]int]
 }
 
 // NewClaims returns a Claimed without a shard; nil for a nil Map.
@@ -118,22 +118,22 @@ func NewClaims(shards *Map) *Claims {
 	if shards == nil {
 		return nil
 	}
-	c := &Claims{shards: shards}
-	c.numbers.Store(&[]int{})
+	c := &Claims{shardMap: shards}
+	c.shardNumbers.Store(&[]int{})
 	return c
 }
 
-// SetNumbers replaces the shards. The caller must not change the list afterwards.
-func (c *Claims) SetNumbers(numbers []int) { c.numbers.Store(&numbers) }
+// SetShardNumbers replaces the shards. The caller must not change the list afterwards.
+func (c *Claims) SetShardNumbers(numbers []int) { c.shardNumbers.Store(&numbers) }
 
 // OnChange calls handle after each change of the record; see Map.OnChange.
-func (c *Claims) OnChange(handle func()) (stop func()) { return c.shards.OnChange(handle) }
+func (c *Claims) OnChange(handle func()) (stop func()) { return c.shardMap.OnChange(handle) }
 
 // Serves reports whether a namespace belongs to one of the shards.
 func (c *Claims) Serves(namespace string) bool {
 	if c == nil {
 		return true
 	}
-	number, recorded := c.shards.ShardOfNamespace(namespace)
-	return recorded && slices.Contains(*c.numbers.Load(), number)
+	number, recorded := c.shardMap.ShardOfNamespace(namespace)
+	return recorded && slices.Contains(*c.shardNumbers.Load(), number)
 }

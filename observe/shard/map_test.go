@@ -14,7 +14,7 @@ import (
 )
 
 // A mistake of a person in the record, or its deletion, moves no namespace of a process that runs.
-func TestAWrongRecordMovesNoNamespace(t *testing.T) {
+func TestAnInvalidRecordMovesNoNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -47,7 +47,7 @@ func (t Table) readRecord(record *corev1.ConfigMap) (now Table, err error) {
 	}
 	var wrong []string
 	text, found := record.Data[shardCountKey]
-	switch count, err := parseNumber(text, 1, MaxCount); {
+	switch count, err := parseIntInRange(text, 1, MaxCount); {
 	case !found && t.Count > 0:
 		maps.Copy(now.shardByNamespace, t.shardByNamespace)
 		wrong = append(wrong, "the key "+shardCountKey+" is missing")
@@ -64,7 +64,7 @@ func (t Table) readRecord(record *corev1.ConfigMap) (now Table, err error) {
 		if namespace == shardCountKey {
 			continue
 		}
-		number, err := parseNumber(record.Data[namespace], 0, most)
+		number, err := parseIntInRange(record.Data[namespace], 0, most)
 		if err == nil {
 			now.shardByNamespace[namespace] = number
 			continue
@@ -82,7 +82,7 @@ func (t Table) readRecord(record *corev1.ConfigMap) (now Table, err error) {
 	return now, nil
 }
 
-func parseNumber(text string, least, most int) (int, error) {
+func parseIntInRange(text string, least, most int) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
 		return 0, fmt.Errorf("%q is no number from %d to %d", text, least, most)
@@ -96,8 +96,8 @@ func (t Table) ShardOfNamespace(namespace string) (number int, recorded bool) {
 	return number, recorded
 }
 
-// Namespaces returns the namespaces of a shard, sorted.
-func (t Table) Namespaces(number int) (list []string) {
+// NamespacesOfShard returns the namespaces of a shard, sorted.
+func (t Table) NamespacesOfShard(number int) (list []string) {
 	for namespace, of := range t.shardByNamespace {
 		if of == number {
 			list = append(list, namespace)
@@ -107,10 +107,10 @@ func (t Table) Namespaces(number int) (list []string) {
 	return list
 }
 
-// Assign returns the data of the record in which each of the given namespaces has a shard. A namespace keeps its shard,
+// AssignNamespaces returns the data of the record in which each of the given namespaces has a shard. A namespace keeps its shard,
 // unless the number of shards was one until now. A new namespace gets the shard with the fewest namespaces, of several
 // the one with the smallest number. Namespaces that are not given are removed. The number of shards never decreases.
-func (t Table) Assign(count int, namespaces []string) (data map[string]string) {
+func (t Table) AssignNamespaces(count int, namespaces []string) (data map[string]string) {
 	count = max(count, t.Count, 1)
 	wasShared := t.Count != 1 || count == 1 // a record with one shard has not distributed its namespaces
 	assigned, load := map[string]int{}, make([]int, count)

@@ -16,14 +16,14 @@ func newRecord(data map[string]string) *corev1.ConfigMap { return &corev1.Config
 func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 	empty, err := shard.ParseTable(nil)
 	require.NoError(t, err)
-	data := empty.Assign(3, []string{"d", "c", "b", "a", "a"})
+	data := empty.AssignNamespaces(3, []string{"d", "c", "b", "a", "a"})
 	assert.Equal(t, map[string]string{"installation.shards": "3", "a": "0", "b": "1", "c": "2", "d": "0"}, data)
 
 	now, err := shard.ParseTable(newRecord(data))
 	require.NoError(t, err)
-	assert.Equal(t, []string{"a", "d"}, now.Namespaces(0))
-	assert.Equal(t, data, now.Assign(3, []string{"a", "b", "c", "d"}))
-	data = now.Assign(3, []string{"a", "b", "d", "e"})
+	assert.Equal(t, []string{"a", "d"}, now.NamespacesOfShard(0))
+	assert.Equal(t, data, now.AssignNamespaces(3, []string{"a", "b", "c", "d"}))
+	data = now.AssignNamespaces(3, []string{"a", "b", "d", "e"})
 	assert.Equal(
 		t,
 		map[string]string{"installation.shards": "3", "a": "0", "b": "1", "d": "0", "e": "2"},
@@ -32,12 +32,12 @@ func TestNewNamespacesGetTheEmptiestShard(t *testing.T) {
 	)
 }
 
-func TestTheNumberOfShardsGrowsAndNamespacesStay(t *testing.T) {
+func TestNamespacesKeepTheirShardWhenShardsAreAdded(t *testing.T) {
 	now, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "2", "a": "0", "b": "1"}))
 	require.NoError(t, err)
-	data := now.Assign(4, []string{"a", "b", "c"})
+	data := now.AssignNamespaces(4, []string{"a", "b", "c"})
 	assert.Equal(t, map[string]string{"installation.shards": "4", "a": "0", "b": "1", "c": "2"}, data)
-	data = now.Assign(1, []string{"a", "b"})
+	data = now.AssignNamespaces(1, []string{"a", "b"})
 	assert.Equal(t, "2", data["installation.shards"], "the number never decreases")
 }
 
@@ -48,16 +48,16 @@ func TestASecondShardGetsNamespacesOfTheFirstShard(t *testing.T) {
 	assert.Equal(
 		t,
 		map[string]string{"installation.shards": "2", "a": "0", "b": "1"},
-		now.Assign(2, []string{"a", "b"}),
+		now.AssignNamespaces(2, []string{"a", "b"}),
 	)
 	assert.Equal(
 		t,
 		map[string]string{"installation.shards": "1", "a": "0", "b": "0"},
-		now.Assign(1, []string{"a", "b"}),
+		now.AssignNamespaces(1, []string{"a", "b"}),
 	)
 }
 
-func TestAWrongRecordKeepsTheOtherNamespaces(t *testing.T) {
+func TestAnInvalidEntryDoesNotAffectOtherNamespaces(t *testing.T) {
 	for _, bad := range []string{"x", "-1", "2", "64", ""} {
 		table, err := shard.ParseTable(newRecord(map[string]string{"installation.shards": "2", "a": bad, "b": "1"}))
 		require.Error(t, err, bad)

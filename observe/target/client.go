@@ -10,20 +10,20 @@ import (
 // Client is the client of a cluster, whose token may change. A guard limits the requests of the client. All methods are
 // safe for concurrent use.
 type Client struct {
-	Interface         kubernetes.Interface
-	kubeconfigContent string // Kubeconfig.Content
-	guard             requestGuard
+	Clientset      kubernetes.Interface
+	kubeconfigHash string // Kubeconfig.Content
+	guard          requestGuard
 }
 
 // Renew returns a client for a kubeconfig. If only the token has changed, Renew returns c, and the next request has the
 // new token. In other cases, and if c is nil, connect makes a new client. The error contains no data of the kubeconfig.
 func (c *Client) Renew(k Kubeconfig, connect func(*rest.Config) (kubernetes.Interface, error)) (*Client, error) {
-	if c == nil || c.kubeconfigContent != k.ContentHash {
-		c = &Client{kubeconfigContent: k.ContentHash}
+	if c == nil || c.kubeconfigHash != k.ContentHash {
+		c = &Client{kubeconfigHash: k.ContentHash}
 		config := rest.CopyConfig(k.Config)
 		config.Wrap(c.guard.wrapTransport)
 		var err error
-		if c.Interface, err = connect(config); err != nil {
+		if c.Clientset, err = connect(config); err != nil {
 			return nil, errors.New("certificates or keys that cannot be used") // err may quote a part of the kubeconfig
 		}
 	}

@@ -19,8 +19,8 @@ var ErrNoCluster = errors.New("the machines of the namespace join no cluster")
 // ClientFactory makes clients of the targets for a process that sends few requests and therefore has no Registry.
 // ClientFactory is safe for concurrent use.
 type ClientFactory struct {
-	secrets typedcorev1.SecretsGetter
-	options Options
+	secretsGetter typedcorev1.SecretsGetter
+	options       Options
 
 	mu                 sync.Mutex
 	clientsByNamespace map[string]*Client // by namespace
@@ -29,7 +29,7 @@ type ClientFactory struct {
 // NewClientFactory returns Clients that read Secrets with a client of the control cluster. Only the fields Secret, Key,
 // TokenSecretName and Connect of the options are used.
 func NewClientFactory(secrets typedcorev1.SecretsGetter, options Options) *ClientFactory {
-	return &ClientFactory{secrets: secrets, options: options, clientsByNamespace: map[string]*Client{}}
+	return &ClientFactory{secretsGetter: secrets, options: options, clientsByNamespace: map[string]*Client{}}
 }
 
 // Client returns the client of a namespace's target. Client reads the Secrets of the namespace in each call, and makes
@@ -47,17 +47,17 @@ func (c *ClientFactory) Client(ctx context.Context, namespace string) (kubernete
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	client, err := c.clientsByNamespace[namespace].Renew(s.kubeconfig, c.options.Connect)
+	client, err := c.clientsByNamespace[namespace].Renew(s.kubeconfig, c.options.NewClient)
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig of namespace %s has %w", namespace, err)
 	}
 	c.clientsByNamespace[namespace] = client
-	return client.Interface, nil
+	return client.Clientset, nil
 }
 
 func (c *ClientFactory) readSource(ctx context.Context, namespace string) (source, error) {
 	read := func(name string) (*corev1.Secret, error) {
-		secret, err := c.secrets.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		secret, err := c.secretsGetter.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}

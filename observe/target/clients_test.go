@@ -13,11 +13,11 @@ import (
 	"millwright/observe/target"
 )
 
-func TestOnlyANewTokenKeepsTheClient(t *testing.T) {
-	server, secrets := &apiServer{}, kubefake.NewClientset(kubeconfigSecret("shop", "https://a", "old"))
+func TestClientIsKeptIfOnlyTheTokenChanges(t *testing.T) {
+	server, secrets := &fakeAPIServer{}, kubefake.NewClientset(newKubeconfigSecret("shop", "https://a", "old"))
 	clients := target.NewClientFactory(secrets.CoreV1(), target.Options{
 		SecretName: secretName, KubeconfigKey: "kubeconfig",
-		Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+		NewClient: func(config *rest.Config) (kubernetes.Interface, error) {
 			config.Transport = server
 			return kubernetes.NewForConfig(config)
 		},
@@ -27,7 +27,7 @@ func TestOnlyANewTokenKeepsTheClient(t *testing.T) {
 		{"https://a", "old"}, {"https://a", "new"}, {"https://b", "new"},
 	} {
 		_, err := secrets.CoreV1().Secrets("shop").
-			Update(t.Context(), kubeconfigSecret("shop", secret.host, secret.token), metav1.UpdateOptions{})
+			Update(t.Context(), newKubeconfigSecret("shop", secret.host, secret.token), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		client, err := clients.Client(t.Context(), "shop")
 		require.NoError(t, err)

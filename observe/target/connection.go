@@ -36,11 +36,11 @@ const (
 	connectBurst    = 5
 	// nodeComparisonInterval is the interval between two comparisons of the cache of nodes with a list, after an outage.
 	nodeComparisonInterval = 200 * time.Millisecond
-	// minAbsence is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
+	// minOutageDuration is the shortest outage that extends the timeouts of machines. Source: a shorter outage does not
 	// matter for the timeouts of machines.
-	minAbsence = 5 * time.Second
-	// maxWhyBytes is the maximum length of a failure in a status, in bytes.
-	maxWhyBytes = 200
+	minOutageDuration = 5 * time.Second
+	// maxMessageBytes is the maximum length of a failure in a status, in bytes.
+	maxMessageBytes = 200
 )
 
 // sourceInputs is what a source is read from.
@@ -132,13 +132,13 @@ func (c *connection) run(ctx context.Context) {
 // refusingTarget returns a target that refuses every request.
 func refusingTarget(state cache.TargetState, why string) *cache.Target {
 	// The client of a link that stays down sends no request, so no address is needed.
-	config := &rest.Config{Host: "https://missing.invalid", WrapTransport: newCircuitBreaker().transport}
+	config := &rest.Config{Host: "https://missing.invalid", WrapTransport: newCircuitBreaker().wrapTransport}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		panic(err) // cannot happen: the configuration is constant
 	}
 	target := cache.NewTarget(client, "")
-	target.SetStatus(cache.TargetStatus{State: state, Why: why, Since: time.Now()})
+	target.SetStatus(cache.TargetStatus{State: state, Message: why, Since: time.Now()})
 	return target
 }
 
@@ -149,7 +149,7 @@ func (c *connection) setTarget(target *cache.Target) {
 			target.AddAbsence(absence)
 		}
 	}
-	c.registry.reportTarget(c, target)
+	c.registry.publishTarget(c, target)
 }
 
 // session is one connection to the API server of a target.
@@ -158,10 +158,10 @@ type session struct {
 	ctx           context.Context // ends when the connection ends
 	source        source
 	client        *Client
-	link          *circuitBreaker
+	breaker       *circuitBreaker
 	currentTarget *cache.Target
 
-	isStarted, isFilled bool // whether the caches run, and whether they were filled once
+	areCachesStarted, areCachesFilled bool // whether the caches run, and whether they were filled once
 }
 
 // serveConnection serves one connection until the source needs another connection, until the API server was restored to
@@ -169,7 +169,7 @@ type session struct {
 func (c *connection) serveConnection(ctx context.Context, s source) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	now := session{connection: c, ctx: ctx, source: s, link: newCircuitBreaker()}
+	now := session{connection: c, ctx: ctx, source: s, breaker: newCircuitBreaker()}
 	restores := cache.NewRestoreDetector()
 	target, err := now.newTarget(restores)
 	if err != nil {
@@ -189,7 +189,7 @@ func (c *connection) serveConnection(ctx context.Context, s source) {
 		_ = restores.AwaitRestore(ctx)
 	}()
 	for now.reconnect(ctx) {
-		if end := time.Now(); end.Sub(c.downSince) >= minAbsence {
+		if end := time.Now(); end.Sub(c.downSince) >= minOutageDuration {
 			target.AddAbsence(cache.WorkerAbsence{From: c.downSince, To: end})
 		}
 		now.setStatus(cache.TargetReady, "", time.Now())
@@ -198,7 +198,7 @@ func (c *connection) serveConnection(ctx context.Context, s source) {
 			return
 		}
 		var why string
-		c.downSince, why = now.link.lastOutage()
+		c.downSince, why = now.breaker.currentOutage()
 		now.setStatus(cache.TargetUnavailable, why, c.downSince)
 	}
 }
@@ -208,41 +208,41 @@ func (s *session) newTarget(restores *cache.RestoreDetector) (*cache.Target, err
 	options, identity := s.registry.options, s.source.kubeconfig.ClusterID
 	client, err := s.client.Renew(s.source.kubeconfig, func(config *rest.Config) (kubernetes.Interface, error) {
 		config = restores.ConfigWithRestoreCheck(config)
-		config.Wrap(s.link.transport)
-		return options.Connect(config)
+		config.Wrap(s.breaker.wrapTransport)
+		return options.NewClient(config)
 	})
 	if err != nil {
 		return nil, err
 	}
-	target := cache.NewTarget(client.Interface, identity)
+	target := cache.NewTarget(client.Clientset, identity)
 	s.client, s.currentTarget = client, target
 	if err := target.WatchNodes(); err != nil {
 		return nil, err
 	}
-	err = target.Informer(cache.Nodes).SetWatchErrorHandlerWithContext(handleWatchError)
+	err = target.Informer(cache.NodesResource).SetWatchErrorHandlerWithContext(logWatchError)
 	if err != nil {
 		return nil, err
 	}
 	if options.DrainsNodes {
-		target.WatchDrainsOnDemand()
+		target.WatchDrainResourcesOnDemand()
 	}
 	target.SetStatus(cache.TargetStatus{
-		State: cache.TargetConnecting, Why: "the first attempt to connect has not ended", Since: time.Now(),
+		State: cache.TargetConnecting, Message: "the first attempt to connect has not ended", Since: time.Now(),
 	})
 	return target, nil
 }
 
-// handleWatchError logs why a watch ended. The requests that a link refuses are not logged: the status of the target
+// logWatchError logs why a watch ended. The requests that a link refuses are not logged: the status of the target
 // has the reason.
-func handleWatchError(ctx context.Context, r *toolscache.Reflector, err error) {
+func logWatchError(ctx context.Context, r *toolscache.Reflector, err error) {
 	if !errors.Is(err, errUnavailable) {
 		toolscache.DefaultWatchErrorHandler(ctx, r, err)
 	}
 }
 
 func (s *session) setStatus(state cache.TargetState, why string, since time.Time) {
-	status := cache.TargetStatus{State: state, Why: phrase.CutText(why, maxWhyBytes), Since: since}
-	s.registry.reportStatus(s.connection, s.currentTarget, status)
+	status := cache.TargetStatus{State: state, Message: phrase.TruncateText(why, maxMessageBytes), Since: since}
+	s.registry.publishStatus(s.connection, s.currentTarget, status)
 }
 
 // awaitOutage returns true when the target goes down. awaitOutage returns false if the connection must end. A new token
@@ -254,7 +254,7 @@ func (s *session) awaitOutage(ctx context.Context, restored <-chan struct{}) boo
 			return false
 		case <-restored:
 			return false
-		case <-s.link.unavailable:
+		case <-s.breaker.outageSignal:
 			return true
 		case <-s.sourceChanged:
 			if !s.updateToken() {
@@ -302,22 +302,22 @@ func (s *session) tryConnect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cacheFillTimeout)
 	defer cancel()
 	_, err := s.currentTarget.Client().CoreV1().Nodes().
-		List(context.WithValue(ctx, probeKey{}, true), metav1.ListOptions{Limit: 1})
+		List(context.WithValue(ctx, probeContextKey{}, true), metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return fmt.Errorf("list nodes: %w", err)
 	}
-	s.link.allowRequests()
-	if !s.isStarted {
-		s.isStarted = true
+	s.breaker.allowRequests()
+	if !s.areCachesStarted {
+		s.areCachesStarted = true
 		s.currentTarget.Start(s.ctx)
 	}
-	if s.isFilled {
+	if s.areCachesFilled {
 		return s.awaitCurrentNodes(ctx)
 	}
 	if err := s.currentTarget.AwaitFilledCaches(ctx); err != nil {
 		return err //nolint:wrapcheck // the error names the cache
 	}
-	s.isFilled = true
+	s.areCachesFilled = true
 	return nil
 }
 

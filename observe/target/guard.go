@@ -46,9 +46,9 @@ var (
 // server would get the token.
 type redirectError struct{ statusCode int }
 
-func (e redirectError) Error() string { return answerText(e.statusCode) }
+func (e redirectError) Error() string { return statusCodeText(e.statusCode) }
 
-func answerText(code int) string {
+func statusCodeText(code int) string {
 	return fmt.Sprintf("the API server answers %d %s", code, http.StatusText(code))
 }
 
@@ -74,7 +74,7 @@ func (t guardTransport) RoundTrip(request *http.Request) (*http.Response, error)
 	isWatch := request.URL.Query().Get("watch") != ""
 	leave, err := t.guard.beginRequest(isWatch)
 	if err != nil {
-		closeBody(request)
+		closeRequestBody(request)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancelCause(request.Context())
@@ -106,8 +106,8 @@ func (t guardTransport) RoundTrip(request *http.Request) (*http.Response, error)
 	}
 	// A client waits for this time before it repeats the request; a target must not hold an activity.
 	response.Header.Del("Retry-After")
-	body := &guardedBody{ReadCloser: response.Body, ctx: ctx, onEnd: end, remainingBytes: maxAnswerBytes}
-	if isProbe(ctx) {
+	body := &guardedBody{ReadCloser: response.Body, ctx: ctx, onClose: end, remainingBytes: maxAnswerBytes}
+	if isProbeContext(ctx) {
 		body.remainingBytes = maxProbeAnswerBytes
 	}
 	switch {
@@ -134,7 +134,7 @@ func (g *requestGuard) beginRequest(isWatch bool) (leave func(), err error) {
 	return func() { g.openRequestCount.Add(-1) }, nil
 }
 
-func closeBody(request *http.Request) {
+func closeRequestBody(request *http.Request) {
 	if request.Body != nil {
 		_ = request.Body.Close() // The error is ignored: nobody reads the body.
 	}
@@ -145,7 +145,7 @@ type guardedBody struct {
 	io.ReadCloser
 
 	ctx            context.Context // of the request
-	onEnd          func()
+	onClose        func()
 	remainingBytes int // bytes that may still come; 0: any number
 }
 
@@ -165,7 +165,7 @@ func (b *guardedBody) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (b *guardedBody) Close() error {
-	defer b.onEnd()
+	defer b.onClose()
 	return b.ReadCloser.Close() //nolint:wrapcheck // the error of the body
 }
 
@@ -191,7 +191,7 @@ func requestErrorText(err error) string {
 	case errors.As(err, &redirect):
 		return redirect.Error()
 	case errors.As(err, &status):
-		return answerText(int(status.Status().Code))
+		return statusCodeText(int(status.Status().Code))
 	case isCertificateError(err):
 		return "the certificate of the API server cannot be verified"
 	case errors.As(err, &network):

@@ -21,11 +21,11 @@ import (
 	"millwright/observe/target"
 )
 
-// roundTripper answers the requests of a client.
-type roundTripper func(*http.Request) (*http.Response, error)
+// roundTripperFunc answers the requests of a client.
+type roundTripperFunc func(*http.Request) (*http.Response, error)
 
 // RoundTrip implements http.RoundTripper.
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+func (f roundTripperFunc) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // newClient returns the client of a target whose API server answers with the function answer.
 func newClient(t *testing.T, host string, answer http.RoundTripper) kubernetes.Interface {
@@ -37,7 +37,7 @@ func newClient(t *testing.T, host string, answer http.RoundTripper) kubernetes.I
 		return kubernetes.NewForConfig(config)
 	})
 	require.NoError(t, err)
-	return client.Interface
+	return client.Clientset
 }
 
 func listNodes(ctx context.Context, client kubernetes.Interface) error {
@@ -45,7 +45,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface) error {
 	return err
 }
 
-func newAnswer(code int, header http.Header, body io.Reader) *http.Response {
+func newResponse(code int, header http.Header, body io.Reader) *http.Response {
 	header.Set("Content-Type", "application/json")
 	return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(body)}
 }
@@ -63,8 +63,8 @@ func TestARedirectIsNotFollowed(t *testing.T) {
 
 func TestAClientIgnoresRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newClient(t, "https://a", roundTripper(func(*http.Request) (*http.Response, error) {
-			return newAnswer(http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, strings.NewReader("{}")), nil
+		client := newClient(t, "https://a", roundTripperFunc(func(*http.Request) (*http.Response, error) {
+			return newResponse(http.StatusTooManyRequests, http.Header{"Retry-After": {"3600"}}, strings.NewReader("{}")), nil
 		}))
 		begun := time.Now()
 		assert.True(t, apierrors.IsTooManyRequests(listNodes(t.Context(), client)))
@@ -74,9 +74,9 @@ func TestAClientIgnoresRetryAfter(t *testing.T) {
 
 // endlessBody is a body that does not end. A Read takes pause, and returns at most size bytes.
 type endlessBody struct {
-	ctx   context.Context
-	pause time.Duration
-	size  int
+	ctx          context.Context
+	readDelay    time.Duration
+	maxReadBytes int
 }
 
 // Read implements io.Reader.
@@ -84,8 +84,8 @@ func (e endlessBody) Read(p []byte) (int, error) {
 	select {
 	case <-e.ctx.Done():
 		return 0, e.ctx.Err()
-	case <-time.After(e.pause):
-		return min(len(p), e.size), nil
+	case <-time.After(e.readDelay):
+		return min(len(p), e.maxReadBytes), nil
 	}
 }
 
@@ -101,8 +101,8 @@ func TestLongAndSlowAnswersAreCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				client := newClient(t, "https://a", roundTripper(func(r *http.Request) (*http.Response, error) {
-					return newAnswer(http.StatusOK, http.Header{}, endlessBody{r.Context(), test.pause, test.size}), nil
+				client := newClient(t, "https://a", roundTripperFunc(func(r *http.Request) (*http.Response, error) {
+					return newResponse(http.StatusOK, http.Header{}, endlessBody{r.Context(), test.pause, test.size}), nil
 				}))
 				begun := time.Now()
 				require.ErrorContains(t, listNodes(t.Context(), client), test.why)
@@ -114,12 +114,12 @@ func TestLongAndSlowAnswersAreCutOff(t *testing.T) {
 
 func TestOnlyReadsHaveAHeaderTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newClient(t, "https://a", roundTripper(func(r *http.Request) (*http.Response, error) {
+		client := newClient(t, "https://a", roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			select {
 			case <-r.Context().Done():
 				return nil, r.Context().Err()
 			case <-time.After(30 * time.Second):
-				return newAnswer(http.StatusOK, http.Header{}, strings.NewReader("{}")), nil
+				return newResponse(http.StatusOK, http.Header{}, strings.NewReader("{}")), nil
 			}
 		}))
 		require.ErrorContains(t, listNodes(t.Context(), client), "has not answered within 10s")
@@ -130,7 +130,7 @@ func TestOnlyReadsHaveAHeaderTimeout(t *testing.T) {
 
 func TestATargetHasAtMostFiftyOpenRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := newClient(t, "https://a", roundTripper(func(r *http.Request) (*http.Response, error) {
+		client := newClient(t, "https://a", roundTripperFunc(func(r *http.Request) (*http.Response, error) {
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		}))

@@ -21,7 +21,7 @@ var errUnavailable = errors.New(
 // once, except the requests of the probe. So a dead API server causes no new connections and no waiting requests. A
 // link is safe for concurrent use.
 type circuitBreaker struct {
-	unavailable chan struct{} // gets an element when the target goes down
+	outageSignal chan struct{} // gets an element when the target goes down
 
 	mu            sync.Mutex
 	isUnavailable bool
@@ -30,16 +30,16 @@ type circuitBreaker struct {
 }
 
 func newCircuitBreaker() *circuitBreaker {
-	return &circuitBreaker{isUnavailable: true, unavailable: make(chan struct{}, 1)}
+	return &circuitBreaker{isUnavailable: true, outageSignal: make(chan struct{}, 1)}
 }
 
-// probeKey marks the context of the requests that a link does not refuse.
-type probeKey struct{}
+// probeContextKey marks the context of the requests that a link does not refuse.
+type probeContextKey struct{}
 
-func isProbe(ctx context.Context) bool { return ctx.Value(probeKey{}) != nil }
+func isProbeContext(ctx context.Context) bool { return ctx.Value(probeContextKey{}) != nil }
 
-// transport wraps the transport of a client.
-func (l *circuitBreaker) transport(next http.RoundTripper) http.RoundTripper {
+// wrapTransport wraps the transport of a client.
+func (l *circuitBreaker) wrapTransport(next http.RoundTripper) http.RoundTripper {
 	return breakerTransport{next, l}
 }
 
@@ -50,8 +50,8 @@ type breakerTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t breakerTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if !isProbe(request.Context()) && t.breaker.refusesRequests() {
-		closeBody(request)
+	if !isProbeContext(request.Context()) && t.breaker.refusesRequests() {
+		closeRequestBody(request)
 		return nil, errUnavailable
 	}
 	response, err := t.next.RoundTrip(request)
@@ -71,7 +71,7 @@ func (t breakerTransport) RoundTrip(request *http.Request) (*http.Response, erro
 func failureFromStatus(code int) string {
 	switch code {
 	case http.StatusUnauthorized, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return answerText(code)
+		return statusCodeText(code)
 	default:
 		return ""
 	}
@@ -99,7 +99,7 @@ func (l *circuitBreaker) recordResult(failure string) {
 	if !l.isUnavailable && now.Sub(l.failingSince) >= unavailableAfter {
 		l.isUnavailable = true
 		select {
-		case l.unavailable <- struct{}{}:
+		case l.outageSignal <- struct{}{}:
 		default:
 		}
 	}
@@ -111,13 +111,13 @@ func (l *circuitBreaker) allowRequests() {
 	defer l.mu.Unlock()
 	l.isUnavailable, l.failingSince = false, time.Time{}
 	select {
-	case <-l.unavailable:
+	case <-l.outageSignal:
 	default:
 	}
 }
 
-// lastOutage returns the start of the present outage, and the last failure.
-func (l *circuitBreaker) lastOutage() (since time.Time, why string) {
+// currentOutage returns the start of the present outage, and the last failure.
+func (l *circuitBreaker) currentOutage() (since time.Time, why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failingSince, l.lastFailure

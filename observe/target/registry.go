@@ -28,15 +28,15 @@ type Options struct {
 	TokenSecretName string
 	// Namespaces are the namespaces whose Secrets are read; empty: all namespaces.
 	Namespaces []string
-	// Serves reports whether this process serves the objects of a namespace. For other namespaces, a connection is made
+	// IsServed reports whether this process serves the objects of a namespace. For other namespaces, a connection is made
 	// only on demand.
-	Serves func(namespace string) bool
+	IsServed func(namespace string) bool
 	// IsInScope reports whether the installation acts on a namespace. No connection is made for other namespaces.
 	IsInScope func(namespace string) bool
 	// IsHeld reports whether a namespace is held: the connection of the namespace then sends no request. Nil: no hold.
 	IsHeld func(namespace string) bool
-	// Connect makes the client of a target.
-	Connect     func(config *rest.Config) (kubernetes.Interface, error)
+	// NewClient makes the client of a target.
+	NewClient   func(config *rest.Config) (kubernetes.Interface, error)
 	DrainsNodes bool // this process drains nodes
 	// OnStatus is called when the status of a namespace's target has changed; nil: no call. OnStatus must not block, and
 	// must not call the Registry.
@@ -46,8 +46,8 @@ type Options struct {
 	OnTargetEnd func(namespace string)
 }
 
-// NoCluster is the value of a kubeconfig's key if the machines of the namespace join no cluster.
-const NoCluster = "none"
+// NoClusterValue is the value of a kubeconfig's key if the machines of the namespace join no cluster.
+const NoClusterValue = "none"
 
 // tokenKey is the key of the token in the Secret TokenSecretName. Source: Gardener's token requestor.
 const tokenKey = "token"
@@ -59,12 +59,12 @@ type Registry struct {
 	secretInformers    map[string][]toolscache.SharedIndexInformer // by the name of the Secret
 	unconnectedTargets sync.Map                                    // namespace → *cache.Target, for namespaces without a connection
 
-	mu            sync.Mutex
-	ctx           context.Context // nil before Start
-	connections   map[string]*connection
-	demandTimes   map[string]time.Time // time of the last demand, by namespaces that this process does not serve
-	handlers      map[int]func(namespace string, target *cache.Target)
-	nextHandlerID int
+	mu              sync.Mutex
+	ctx             context.Context // nil before Start
+	connections     map[string]*connection
+	lastDemandTimes map[string]time.Time // time of the last demand, by namespaces that this process does not serve
+	handlers        map[int]func(namespace string, target *cache.Target)
+	nextHandlerID   int
 }
 
 // New returns a Registry that reads Secrets with a client of the control cluster. Call Start once.
@@ -73,7 +73,7 @@ func New(client kubernetes.Interface, options Options) *Registry {
 		options:         options,
 		secretInformers: map[string][]toolscache.SharedIndexInformer{},
 		connections:     map[string]*connection{},
-		demandTimes:     map[string]time.Time{},
+		lastDemandTimes: map[string]time.Time{},
 		handlers:        map[int]func(string, *cache.Target){},
 	}
 	namespaces := options.Namespaces
@@ -142,7 +142,7 @@ func (r *Registry) Start(ctx context.Context) error {
 			}
 		}
 	}
-	go wait.UntilWithContext(ctx, func(context.Context) { r.Refresh() }, refreshInterval)
+	go wait.UntilWithContext(ctx, func(context.Context) { r.RefreshConnections() }, refreshInterval)
 	return nil
 }
 
@@ -163,13 +163,13 @@ const refreshInterval = 30 * time.Second
 // demandLifetime is how long a connection stays after the last demand.
 const demandLifetime = 10 * time.Minute
 
-// Demand implements cache.TargetSource.
-func (r *Registry) Demand(namespace string) {
-	if r.options.Serves(namespace) {
+// KeepConnected implements cache.TargetSource.
+func (r *Registry) KeepConnected(namespace string) {
+	if r.options.IsServed(namespace) {
 		return
 	}
 	r.mu.Lock()
-	r.demandTimes[namespace] = time.Now()
+	r.lastDemandTimes[namespace] = time.Now()
 	_, isConnected := r.connections[namespace]
 	r.mu.Unlock()
 	if !isConnected {
@@ -182,19 +182,19 @@ func (r *Registry) needsConnection(namespace string) bool {
 	if namespace == "" || r.ctx == nil || !r.options.IsInScope(namespace) {
 		return false
 	}
-	if r.options.Serves(namespace) {
-		delete(r.demandTimes, namespace)
+	if r.options.IsServed(namespace) {
+		delete(r.lastDemandTimes, namespace)
 		return true
 	}
-	if demand, found := r.demandTimes[namespace]; found && time.Since(demand) < demandLifetime {
+	if demand, found := r.lastDemandTimes[namespace]; found && time.Since(demand) < demandLifetime {
 		return true
 	}
-	delete(r.demandTimes, namespace)
+	delete(r.lastDemandTimes, namespace)
 	return false
 }
 
-// Refresh reads again which namespaces this process serves.
-func (r *Registry) Refresh() {
+// RefreshConnections reads again which namespaces this process serves.
+func (r *Registry) RefreshConnections() {
 	for _, informer := range r.secretInformers[r.options.SecretName] {
 		for _, secret := range informer.GetStore().List() {
 			r.updateConnection(namespaceOf(secret))
@@ -270,7 +270,7 @@ func (o Options) newSource(namespace string, secret, tokenSecret *corev1.Secret)
 		return source{missingReason: o.missingSecretText(namespace)}
 	}
 	text := secret.Data[o.KubeconfigKey]
-	if string(text) == NoCluster {
+	if string(text) == NoClusterValue {
 		return source{hasNoCluster: true}
 	}
 	token := ""
@@ -348,9 +348,9 @@ func (r *Registry) Namespaces() []string {
 	return list
 }
 
-// reportTarget stores the new target of a connection, and calls the handlers with the target and its status.
-// reportTarget does nothing after the end of the connection.
-func (r *Registry) reportTarget(c *connection, target *cache.Target) {
+// publishTarget stores the new target of a connection, and calls the handlers with the target and its status.
+// publishTarget does nothing after the end of the connection.
+func (r *Registry) publishTarget(c *connection, target *cache.Target) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.connections[c.namespace] != c {
@@ -370,8 +370,8 @@ func (r *Registry) callHandlers(namespace string, target *cache.Target) {
 	}
 }
 
-// reportStatus sets the status of a connection's target, and calls OnStatus unless the connection has ended.
-func (r *Registry) reportStatus(c *connection, target *cache.Target, status cache.TargetStatus) {
+// publishStatus sets the status of a connection's target, and calls OnStatus unless the connection has ended.
+func (r *Registry) publishStatus(c *connection, target *cache.Target, status cache.TargetStatus) {
 	target.SetStatus(status)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,11 +28,11 @@ import (
 	"millwright/observe/target"
 )
 
-// apiServer is an API server with nodes. Its answers are made in the process, so that the time of a synctest bubble
+// fakeAPIServer is an API server with nodes. Its answers are made in the process, so that the time of a synctest bubble
 // passes while a request hangs.
-type apiServer struct {
+type fakeAPIServer struct {
 	mu              sync.Mutex
-	failure         string // "": the server answers; "refuse", "hang", "401" and "403" are failures
+	failureMode     string // "": the server answers; "refuse", "hang", "401" and "403" are failures
 	rejectedToken   string // a token that the server does not accept
 	resourceVersion string // version of the nodes; empty: "7"
 	nodes           []corev1.Node
@@ -40,9 +40,9 @@ type apiServer struct {
 	watches         []chan struct{}
 }
 
-func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
+func (s *fakeAPIServer) RoundTrip(request *http.Request) (*http.Response, error) {
 	s.mu.Lock()
-	failure := s.failure
+	failure := s.failureMode
 	s.requests = append(s.requests, strings.TrimSpace(fmt.Sprint(
 		request.URL.Path, " ", request.URL.Query().Get("watch"), " ", request.Header.Get("Authorization"),
 	)))
@@ -110,7 +110,7 @@ func (s *apiServer) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // setNodes replaces the nodes.
-func (s *apiServer) setNodes(version string, names ...string) {
+func (s *fakeAPIServer) setNodes(version string, names ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resourceVersion, s.nodes = version, nil
@@ -119,11 +119,11 @@ func (s *apiServer) setNodes(version string, names ...string) {
 	}
 }
 
-// setFailure makes all requests fail, and ends the open watches; an empty failure ends the outage.
-func (s *apiServer) setFailure(failure string) {
+// setFailureMode makes all requests fail, and ends the open watches; an empty failure ends the outage.
+func (s *fakeAPIServer) setFailureMode(failure string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.failure = failure
+	s.failureMode = failure
 	if failure != "" {
 		for _, end := range s.watches {
 			close(end)
@@ -132,13 +132,13 @@ func (s *apiServer) setFailure(failure string) {
 	}
 }
 
-func (s *apiServer) countRequests() int {
+func (s *fakeAPIServer) countRequests() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.requests)
 }
 
-func (s *apiServer) lastRequest() string {
+func (s *fakeAPIServer) lastRequest() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.requests[len(s.requests)-1]
@@ -149,7 +149,7 @@ const secretName = "target"
 // client-go's second error handler uses the start time of the process, which is in the future of a synctest bubble.
 func init() { utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1] }
 
-func kubeconfigSecret(namespace, host, token string) *corev1.Secret {
+func newKubeconfigSecret(namespace, host, token string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
 		Data:       map[string][]byte{"kubeconfig": newKubeconfig(host, token)},
@@ -168,12 +168,12 @@ contexts: [{name: x, context: {cluster: c, user: u}}]
 
 // testEnvironment is a control cluster with Secrets, and the API servers of targets by host.
 type testEnvironment struct {
-	t               *testing.T
-	controlClient   *kubefake.Clientset
-	servers         map[string]*apiServer
-	registry        *target.Registry
-	isHeld          atomic.Bool
-	endedNamespaces []string // namespaces whose target is not needed any more
+	t                         *testing.T
+	controlClient             *kubefake.Clientset
+	servers                   map[string]*fakeAPIServer
+	registry                  *target.Registry
+	areNamespacesHeld         atomic.Bool
+	namespacesWithEndedTarget []string // namespaces whose target is not needed any more
 }
 
 // runRegistryTest runs a test in a bubble, with one API server for each host.
@@ -183,9 +183,9 @@ func runRegistryTest(t *testing.T, hosts []string, do func(w *testEnvironment), 
 		ctx, cancel := context.WithCancel(t.Context())
 		defer synctest.Wait()
 		defer cancel()
-		w := &testEnvironment{t: t, controlClient: kubefake.NewClientset(), servers: map[string]*apiServer{}}
+		w := &testEnvironment{t: t, controlClient: kubefake.NewClientset(), servers: map[string]*fakeAPIServer{}}
 		for _, host := range hosts {
-			w.servers["https://"+host] = &apiServer{nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: host}}}}
+			w.servers["https://"+host] = &fakeAPIServer{nodes: []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: host}}}}
 		}
 		for _, secret := range secrets {
 			require.NoError(t, w.controlClient.Tracker().Add(secret))
@@ -193,11 +193,11 @@ func runRegistryTest(t *testing.T, hosts []string, do func(w *testEnvironment), 
 		w.registry = target.New(w.controlClient, target.Options{
 			SecretName: secretName, KubeconfigKey: "kubeconfig",
 			DrainsNodes: true,
-			IsHeld:      func(string) bool { return w.isHeld.Load() },
-			OnTargetEnd: func(namespace string) { w.endedNamespaces = append(w.endedNamespaces, namespace) },
-			Serves:      func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
+			IsHeld:      func(string) bool { return w.areNamespacesHeld.Load() },
+			OnTargetEnd: func(namespace string) { w.namespacesWithEndedTarget = append(w.namespacesWithEndedTarget, namespace) },
+			IsServed:    func(namespace string) bool { return namespace != "foreign" && namespace != "moved" },
 			IsInScope:   func(namespace string) bool { return namespace != "foreign" },
-			Connect: func(config *rest.Config) (kubernetes.Interface, error) {
+			NewClient: func(config *rest.Config) (kubernetes.Interface, error) {
 				config.Transport = w.servers[config.Host]
 				config.TLSClientConfig = rest.TLSClientConfig{}
 				return kubernetes.NewForConfig(config)
@@ -227,8 +227,8 @@ func (w *testEnvironment) status(namespace string) cache.TargetStatus {
 	return w.registry.Target(namespace).Status()
 }
 
-// absence returns how long the target of a namespace was absent since a time.
-func (w *testEnvironment) absence(namespace string, since time.Time) time.Duration {
+// absenceDuration returns how long the target of a namespace was absent since a time.
+func (w *testEnvironment) absenceDuration(namespace string, since time.Time) time.Duration {
 	return w.registry.Target(namespace).Absences().DurationBetween(since, time.Now())
 }
 
@@ -239,8 +239,8 @@ func advanceClock(d time.Duration) {
 }
 
 func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
-	none := kubeconfigSecret("none", "https://a", "")
-	none.Data["kubeconfig"] = []byte(target.NoCluster)
+	none := newKubeconfigSecret("none", "https://a", "")
+	none.Data["kubeconfig"] = []byte(target.NoClusterValue)
 	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 		advanceClock(time.Second)
 		assert.Equal(t, []string{"a"}, w.nodeNames("shop"))
@@ -249,13 +249,13 @@ func TestEachNamespaceHasItsOwnTarget(t *testing.T) {
 		assert.False(t, w.registry.Target("shop").HasSameCluster(w.registry.Target("bank")))
 		assert.Nil(t, w.registry.Target("none"), "machines join no cluster")
 		assert.Equal(t, cache.TargetMissing, w.status("other").State)
-		assert.Equal(t, "Secret other/target with a kubeconfig does not exist", w.status("other").Why)
+		assert.Equal(t, "Secret other/target with a kubeconfig does not exist", w.status("other").Message)
 		assert.Equal(t, cache.TargetMissing, w.status("foreign").State, "a namespace that this process does not serve")
 		_, err := w.registry.Target("other").Client().CoreV1().Nodes().List(w.t.Context(), metav1.ListOptions{})
 		assert.Error(t, err)
 	},
-		kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://b", "y"), none,
-		kubeconfigSecret("foreign", "https://b", "y"),
+		newKubeconfigSecret("shop", "https://a", "x"), newKubeconfigSecret("bank", "https://b", "y"), none,
+		newKubeconfigSecret("foreign", "https://b", "y"),
 	)
 }
 
@@ -263,25 +263,25 @@ func TestATargetOfAnotherShardIsConnectedOnDemand(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		advanceClock(time.Minute)
 		require.Zero(t, w.servers["https://a"].countRequests())
-		w.registry.Demand("moved")
-		w.registry.Demand("foreign")
+		w.registry.KeepConnected("moved")
+		w.registry.KeepConnected("foreign")
 		advanceClock(time.Second)
 		assert.Equal(t, []string{"a"}, w.nodeNames("moved"))
 		assert.Equal(t, []string{"moved"}, w.registry.Namespaces())
 		advanceClock(9 * time.Minute)
-		w.registry.Demand("moved")
+		w.registry.KeepConnected("moved")
 		advanceClock(9 * time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("moved").State)
 		advanceClock(2 * time.Minute)
 		assert.Empty(t, w.registry.Namespaces(), "nobody has needed the target for ten minutes")
-	}, kubeconfigSecret("moved", "https://a", "x"), kubeconfigSecret("foreign", "https://a", "x"))
+	}, newKubeconfigSecret("moved", "https://a", "x"), newKubeconfigSecret("foreign", "https://a", "x"))
 }
 
 func TestTargetsWithTheSameServerAreTheSameCluster(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		advanceClock(time.Second)
 		assert.True(t, w.registry.Target("shop").HasSameCluster(w.registry.Target("bank")))
-	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://a", "y"))
+	}, newKubeconfigSecret("shop", "https://a", "x"), newKubeconfigSecret("bank", "https://a", "y"))
 }
 
 func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
@@ -289,31 +289,31 @@ func TestANewTokenIsUsedWithoutANewConnection(t *testing.T) {
 		advanceClock(time.Second)
 		before := w.registry.Target("shop")
 		requests := w.servers["https://a"].countRequests()
-		w.updateSecret(kubeconfigSecret("shop", "https://a", "new"))
+		w.updateSecret(newKubeconfigSecret("shop", "https://a", "new"))
 		assert.Same(t, before, w.registry.Target("shop"))
 		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "no list, no watch")
 		_, err := before.Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, "/api/v1/nodes/a  Bearer new", w.servers["https://a"].lastRequest())
 
-		w.updateSecret(kubeconfigSecret("shop", "https://b", "new"))
+		w.updateSecret(newKubeconfigSecret("shop", "https://b", "new"))
 		advanceClock(time.Second)
 		assert.NotSame(t, before, w.registry.Target("shop"))
 		assert.Equal(t, []string{"b"}, w.nodeNames("shop"))
-	}, kubeconfigSecret("shop", "https://a", "old"))
+	}, newKubeconfigSecret("shop", "https://a", "old"))
 }
 
 func TestTheSameContentInANewVersionOfTheSecretChangesNothing(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		advanceClock(time.Second)
 		before, requests := w.registry.Target("shop"), w.servers["https://a"].countRequests()
-		same := kubeconfigSecret("shop", "https://a", "x")
+		same := newKubeconfigSecret("shop", "https://a", "x")
 		same.ResourceVersion, same.Labels = "99", map[string]string{"touched": "now"}
 		w.updateSecret(same)
 		advanceClock(time.Second)
 		assert.Same(t, before, w.registry.Target("shop"))
 		assert.Equal(t, requests, w.servers["https://a"].countRequests())
-	}, kubeconfigSecret("shop", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
@@ -322,11 +322,11 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 			runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 				advanceClock(time.Second)
 				dead, begun := w.servers["https://a"], time.Now()
-				dead.setFailure(failure)
+				dead.setFailureMode(failure)
 				advanceClock(2 * time.Minute)
 				status := w.status("shop")
 				assert.Equal(t, cache.TargetUnavailable, status.State)
-				assert.NotEmpty(t, status.Why)
+				assert.NotEmpty(t, status.Message)
 				assert.WithinDuration(t, begun, status.Since, time.Minute)
 				assert.Equal(t, cache.TargetReady, w.status("bank").State)
 				assert.Equal(t, []string{"a"}, w.nodeNames("shop"), "the caches keep what they have")
@@ -341,7 +341,7 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 				advanceClock(time.Hour)
 				assert.InDelta(t, 11, dead.countRequests()-requests, 2, "one attempt in five minutes or more")
 
-				dead.setFailure("")
+				dead.setFailureMode("")
 				recovered := time.Now()
 				advanceClock(7 * time.Minute)
 				assert.Equal(t, cache.TargetReady, w.status("shop").State)
@@ -352,20 +352,20 @@ func TestADeadTargetIsTriedAgainWithBackOff(t *testing.T) {
 				assert.Zero(t, w.registry.Target("bank").Absences().DurationBetween(begun, time.Now()))
 				_, err = w.registry.Target("shop").Client().CoreV1().Nodes().Get(w.t.Context(), "a", metav1.GetOptions{})
 				assert.NoError(t, err)
-			}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("bank", "https://b", "y"))
+			}, newKubeconfigSecret("shop", "https://a", "x"), newKubeconfigSecret("bank", "https://b", "y"))
 		})
 	}
 }
 
 func TestNewCredentialsEndTheBackOff(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
-		w.servers["https://a"].setFailure("401")
+		w.servers["https://a"].setFailureMode("401")
 		advanceClock(time.Hour)
-		w.servers["https://a"].setFailure("")
-		w.updateSecret(kubeconfigSecret("shop", "https://a", "new"))
+		w.servers["https://a"].setFailureMode("")
+		w.updateSecret(newKubeconfigSecret("shop", "https://a", "new"))
 		advanceClock(time.Second)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
-	}, kubeconfigSecret("shop", "https://a", "old"))
+	}, newKubeconfigSecret("shop", "https://a", "old"))
 }
 
 func TestAnIdleConnectionSendsNoRequests(t *testing.T) {
@@ -374,7 +374,7 @@ func TestAnIdleConnectionSendsNoRequests(t *testing.T) {
 		requests := w.servers["https://a"].countRequests()
 		advanceClock(time.Hour)
 		assert.Equal(t, requests, w.servers["https://a"].countRequests(), "the watch of nodes stays open")
-	}, kubeconfigSecret("shop", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
@@ -382,75 +382,75 @@ func TestHandlersGetEachTargetBeforeItsCachesStart(t *testing.T) {
 		got := map[string]int{}
 		stop := w.registry.OnTarget(func(namespace string, _ *cache.Target) { got[namespace]++ })
 		assert.Equal(t, map[string]int{"shop": 1}, got)
-		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		w.updateSecret(newKubeconfigSecret("shop", "https://b", "x"))
 		advanceClock(time.Second)
 		assert.Equal(t, map[string]int{"shop": 2}, got)
 		stop()
-		w.updateSecret(kubeconfigSecret("shop", "https://a", "x"))
+		w.updateSecret(newKubeconfigSecret("shop", "https://a", "x"))
 		advanceClock(time.Second)
 		assert.Equal(t, map[string]int{"shop": 2}, got)
-	}, kubeconfigSecret("shop", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestAServerThatRefusesTheCredentialsIsNotTheSameCluster(t *testing.T) {
 	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 		w.servers["https://a"].rejectedToken = "forged"
-		w.updateSecret(kubeconfigSecret("thief", "https://a", "forged"))
+		w.updateSecret(newKubeconfigSecret("thief", "https://a", "forged"))
 		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
-		assert.Equal(t, "the API server answers 401 Unauthorized", w.status("thief").Why)
+		assert.Equal(t, "the API server answers 401 Unauthorized", w.status("thief").Message)
 		assert.False(t, w.registry.Target("thief").HasSameCluster(w.registry.Target("shop")))
-	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("thief", "https://b", "forged"))
+	}, newKubeconfigSecret("shop", "https://a", "x"), newKubeconfigSecret("thief", "https://b", "forged"))
 }
 
-func TestAStatusHasNoTextOfTheAPIServer(t *testing.T) {
+func TestAStatusContainsNoTextFromTheAPIServer(t *testing.T) {
 	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
-		w.servers["https://a"].setFailure("403")
-		w.updateSecret(kubeconfigSecret("shop", "https://a", "y"))
+		w.servers["https://a"].setFailureMode("403")
+		w.updateSecret(newKubeconfigSecret("shop", "https://a", "y"))
 		advanceClock(time.Minute)
-		assert.Equal(t, "the API server answers 403 Forbidden", w.status("shop").Why)
-	}, kubeconfigSecret("shop", "https://b", "x"))
+		assert.Equal(t, "the API server answers 403 Forbidden", w.status("shop").Message)
+	}, newKubeconfigSecret("shop", "https://b", "x"))
 }
 
 func TestAbsencesAreKeptWhenTheKubeconfigChanges(t *testing.T) {
 	runRegistryTest(t, []string{"a", "b", "c"}, func(w *testEnvironment) {
 		advanceClock(time.Minute)
 		begun := time.Now()
-		w.servers["https://a"].setFailure("refuse")
+		w.servers["https://a"].setFailureMode("refuse")
 		advanceClock(time.Hour)
-		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		w.updateSecret(newKubeconfigSecret("shop", "https://b", "x"))
 		advanceClock(time.Second)
 		require.Equal(t, cache.TargetReady, w.status("shop").State)
-		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute))
+		assert.Equal(t, time.Hour, w.absenceDuration("shop", begun).Round(time.Minute))
 
-		w.servers["https://c"].setFailure("refuse")
-		w.updateSecret(kubeconfigSecret("shop", "https://c", "x"))
+		w.servers["https://c"].setFailureMode("refuse")
+		w.updateSecret(newKubeconfigSecret("shop", "https://c", "x"))
 		advanceClock(time.Hour)
-		assert.Equal(t, time.Hour, w.absence("shop", begun).Round(time.Minute), "the second outage has not ended")
-		w.updateSecret(kubeconfigSecret("shop", "https://b", "x"))
+		assert.Equal(t, time.Hour, w.absenceDuration("shop", begun).Round(time.Minute), "the second outage has not ended")
+		w.updateSecret(newKubeconfigSecret("shop", "https://b", "x"))
 		advanceClock(time.Second)
-		assert.Equal(t, 2*time.Hour, w.absence("shop", begun).Round(time.Minute))
-	}, kubeconfigSecret("shop", "https://a", "x"))
+		assert.Equal(t, 2*time.Hour, w.absenceDuration("shop", begun).Round(time.Minute))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }
 
-func TestATargetIsReadyWithTheNodesAfterAnOutage(t *testing.T) {
+func TestNodesAreReadAgainAfterAnOutage(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		advanceClock(time.Second)
-		w.servers["https://a"].setFailure("refuse")
+		w.servers["https://a"].setFailureMode("refuse")
 		advanceClock(time.Minute)
 		w.servers["https://a"].setNodes("9", "b", "c")
-		w.servers["https://a"].setFailure("")
+		w.servers["https://a"].setFailureMode("")
 		for w.status("shop").State != cache.TargetReady {
 			advanceClock(10 * time.Millisecond)
 		}
 		assert.ElementsMatch(t, []string{"b", "c"}, w.nodeNames("shop"))
-	}, kubeconfigSecret("shop", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }
 
 func TestAKubeconfigThatChangesAllTheTimeIsUsedOnceAMinute(t *testing.T) {
 	runRegistryTest(t, []string{"a", "b"}, func(w *testEnvironment) {
 		for n := range 600 {
-			w.updateSecret(kubeconfigSecret("shop", []string{"https://a", "https://b"}[n%2], "x"))
+			w.updateSecret(newKubeconfigSecret("shop", []string{"https://a", "https://b"}[n%2], "x"))
 			advanceClock(time.Second)
 		}
 		requests := w.servers["https://a"].countRequests() + w.servers["https://b"].countRequests()
@@ -458,12 +458,12 @@ func TestAKubeconfigThatChangesAllTheTimeIsUsedOnceAMinute(t *testing.T) {
 		assert.Equal(t, cache.TargetReady, w.status("calm").State)
 		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
-	}, kubeconfigSecret("shop", "https://a", "x"), kubeconfigSecret("calm", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"), newKubeconfigSecret("calm", "https://a", "x"))
 }
 
 func TestADrainKeepsTheConnectionOpen(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
-		w.registry.Demand("moved")
+		w.registry.KeepConnected("moved")
 		advanceClock(time.Second)
 		release, err := w.registry.Target("moved").UseDrainCaches(w.t.Context())
 		require.NoError(t, err)
@@ -472,23 +472,23 @@ func TestADrainKeepsTheConnectionOpen(t *testing.T) {
 		release()
 		advanceClock(time.Minute)
 		assert.Empty(t, w.registry.Namespaces())
-		assert.Equal(t, []string{"moved"}, w.endedNamespaces)
-	}, kubeconfigSecret("moved", "https://a", "x"))
+		assert.Equal(t, []string{"moved"}, w.namespacesWithEndedTarget)
+	}, newKubeconfigSecret("moved", "https://a", "x"))
 }
 
 func TestNobodyConnectsToTheTargetOfAHeldNamespace(t *testing.T) {
 	runRegistryTest(t, []string{"a"}, func(w *testEnvironment) {
 		advanceClock(time.Second)
-		w.isHeld.Store(true)
+		w.areNamespacesHeld.Store(true)
 		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetHeld, w.status("shop").State)
-		w.servers["https://a"].setFailure("refuse")
+		w.servers["https://a"].setFailureMode("refuse")
 		requests := w.servers["https://a"].countRequests()
 		advanceClock(time.Hour)
 		assert.Equal(t, requests, w.servers["https://a"].countRequests())
-		w.servers["https://a"].setFailure("")
-		w.isHeld.Store(false)
+		w.servers["https://a"].setFailureMode("")
+		w.areNamespacesHeld.Store(false)
 		advanceClock(time.Minute)
 		assert.Equal(t, cache.TargetReady, w.status("shop").State)
-	}, kubeconfigSecret("shop", "https://a", "x"))
+	}, newKubeconfigSecret("shop", "https://a", "x"))
 }

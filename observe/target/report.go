@@ -56,8 +56,8 @@ func ReadReports(from *corev1.ConfigMap, now time.Time) (reports []Report) {
 	return reports
 }
 
-// ExpiredKeys returns the keys of the reports that are no longer valid.
-func ExpiredKeys(from *corev1.ConfigMap, now time.Time) (keys []string) {
+// ExpiredReportKeys returns the keys of the reports that are no longer valid.
+func ExpiredReportKeys(from *corev1.ConfigMap, now time.Time) (keys []string) {
 	valid := map[string]bool{}
 	for _, r := range ReadReports(from, now) {
 		valid[r.Key()] = true

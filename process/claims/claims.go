@@ -29,15 +29,15 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Timing of the claims. Another process serves the shards of a dead process at most deadAfter + checkInterval after the
+// Timing of the claims. Another process serves the shards of a dead process at most deadAfter + planInterval after the
 // last renewal of the dead process, which is less than 15 s.
 const (
 	// renewInterval is the interval between two renewals of a process's Lease. Source: a third of deadAfter.
 	renewInterval = 4 * time.Second
 	// deadAfter is how long the Lease of a process may stay unchanged until the process counts as dead.
 	deadAfter = 12 * time.Second
-	// checkInterval is the interval between two plans. A plan sends no request unless it changes a claim.
-	checkInterval = time.Second
+	// planInterval is the interval between two plans. A plan sends no request unless it changes a claim.
+	planInterval = time.Second
 	// overdueAfter is how long a shard waits for a process of the group that should claim it.
 	overdueAfter = 5 * time.Second
 	// maxClockSkew is the difference between the clocks of two processes that does no harm.
@@ -47,7 +47,7 @@ const (
 	// maxWatchLag is how old the last own renewal may be that the watch showed; otherwise the watch is behind. Source: the
 	// last renewal of a live process may be a renewal and a check older than that, and must still be younger than
 	// deadAfter.
-	maxWatchLag = deadAfter - renewInterval - checkInterval
+	maxWatchLag = deadAfter - renewInterval - planInterval
 	// giveUpAfter is how long a process serves its shards without a renewal of its Lease. Source: the other processes have
 	// the shards after 15 s; a restart of an API server often takes longer than that, but seldom a minute, and stops no
 	// service.
@@ -55,9 +55,9 @@ const (
 	// leftoverAfter is the age of the last renewal after which the Lease of a killed process is deleted. Source: far above
 	// the difference between two clocks and the duration of an outage, and a Deployment leaves few Leases in this time.
 	leftoverAfter = time.Hour
-	// cleanInterval is the interval between two searches for Leases of killed processes. Source: a search reads only the
+	// cleanupInterval is the interval between two searches for Leases of killed processes. Source: a search reads only the
 	// cache; a minute is short compared with leftoverAfter.
-	cleanInterval = time.Minute
+	cleanupInterval = time.Minute
 )
 
 // The labels and annotations of the Leases.
@@ -89,19 +89,19 @@ type Options struct {
 // claimer claims shards for one process. Only the goroutine of Run uses its fields, except those below mu.
 type claimer struct {
 	Options
-	informer    cache.SharedIndexInformer
-	cancelFuncs map[int]context.CancelFunc // by shard
-	freeSince   map[int]time.Time          // since when a shard has had no live holder
-	serveDone   map[int]chan struct{}      // by shard: closed when the last Serve has returned
-	lastRenewal time.Time                  // last renewal of the Lease of this process
-	lastCleanup time.Time                  // last search for Leases of killed processes
-	ownLease    *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
-	serveGroup  sync.WaitGroup
-	serveErrors chan error
+	informer       cache.SharedIndexInformer
+	cancelFuncs    map[int]context.CancelFunc // by shard
+	freeSince      map[int]time.Time          // since when a shard has had no live holder
+	serveDone      map[int]chan struct{}      // by shard: closed when the last Serve has returned
+	lastRenewal    time.Time                  // last renewal of the Lease of this process
+	lastCleanup    time.Time                  // last search for Leases of killed processes
+	ownLease       *coordinationv1.Lease      // the Lease of this process after the last renewal; nil: it must be read
+	serveWaitGroup sync.WaitGroup
+	serveErrors    chan error
 
-	mu           sync.Mutex
-	changeTimes  map[string]time.Time // by name of a Lease: the local time of its last change
-	currentSince time.Time            // when the watch became current again after an outage; zero: no outage
+	mu                sync.Mutex
+	changeTimes       map[string]time.Time // by name of a Lease: the local time of its last change
+	watchCurrentSince time.Time            // when the watch became current again after an outage; zero: no outage
 }
 
 // Run claims shards and serves them until ctx ends or Serve fails. Then Run releases the claims, and returns when each
@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) error {
 	if err := c.watchLeases(ctx); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(checkInterval)
+	ticker := time.NewTicker(planInterval)
 	defer ticker.Stop()
 	var failed error
 	for ctx.Err() == nil && failed == nil {
@@ -146,12 +146,12 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 			if r := lease.Spec.RenewTime; r != nil && now.Sub(r.Time) > maxClockSkew+deadAfter {
 				now = r.Time // the process died before this process began to watch
 			}
-			c.recordChange(lease.Name, now)
+			c.recordLeaseChange(lease.Name, now)
 		},
 		UpdateFunc: func(before, after any) {
 			lease := after.(*coordinationv1.Lease)
 			if !equality.Semantic.DeepEqual(before.(*coordinationv1.Lease).Spec, lease.Spec) {
-				c.recordChange(lease.Name, time.Now())
+				c.recordLeaseChange(lease.Name, time.Now())
 			}
 		},
 		DeleteFunc: func(item any) {
@@ -171,15 +171,15 @@ func (c *claimer) watchLeases(ctx context.Context) error {
 	return nil
 }
 
-// recordChange stores the time at which the watch showed a change of a Lease. If the watch has shown no renewal of this
+// recordLeaseChange stores the time at which the watch showed a change of a Lease. If the watch has shown no renewal of this
 // process for longer than maxWatchLag before, there was an outage: the Leases of the other processes were not renewed,
 // or their renewals were not shown.
-func (c *claimer) recordChange(lease string, at time.Time) {
+func (c *claimer) recordLeaseChange(lease string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, known := c.changeTimes[lease]
 	if known && lease == c.processLeaseName(c.Identity) && at.Sub(before) >= maxWatchLag {
-		c.currentSince = at
+		c.watchCurrentSince = at
 	}
 	c.changeTimes[lease] = at
 }
@@ -226,7 +226,7 @@ func (c *claimer) updateClaims(ctx context.Context) error {
 			c.startServing(shard)
 		}
 	}
-	c.deleteLeftovers(ctx)
+	c.deleteLeftoverLeases(ctx)
 	return failed
 }
 
@@ -237,9 +237,9 @@ func (c *claimer) isWatchCurrent() bool {
 	return time.Since(c.changeTimes[c.processLeaseName(c.Identity)]) < maxWatchLag
 }
 
-// deleteLeftovers deletes the Leases of killed processes, at most once in cleanInterval.
-func (c *claimer) deleteLeftovers(ctx context.Context) {
-	if time.Since(c.lastCleanup) < cleanInterval {
+// deleteLeftoverLeases deletes the Leases of killed processes, at most once in cleanupInterval.
+func (c *claimer) deleteLeftoverLeases(ctx context.Context) {
+	if time.Since(c.lastCleanup) < cleanupInterval {
 		return
 	}
 	c.lastCleanup = time.Now()
@@ -310,7 +310,7 @@ func (c *claimer) isAlive(lease string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed, known := c.changeTimes[lease]
-	return known && (time.Since(changed) < deadAfter || time.Since(c.currentSince) < deadAfter)
+	return known && (time.Since(changed) < deadAfter || time.Since(c.watchCurrentSince) < deadAfter)
 }
 
 func holderOf(lease *coordinationv1.Lease) string {
@@ -423,7 +423,7 @@ func (c *claimer) startServing(shard int) {
 	c.reportClaims()
 	before, ended := c.serveDone[shard], make(chan struct{})
 	c.serveDone[shard] = ended
-	c.serveGroup.Go(func() {
+	c.serveWaitGroup.Go(func() {
 		defer close(ended)
 		if before != nil {
 			<-before
@@ -482,7 +482,7 @@ func (c *claimer) releaseAllShards(ctx context.Context) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.Log.Warn("the Lease of this process is not deleted, it expires", "role", c.Role, "error", err)
 	}
-	c.serveGroup.Wait()
+	c.serveWaitGroup.Wait()
 }
 
 // parseShards returns the numbers in a list that is separated by commas. parseShards leaves out what is no number.

@@ -26,29 +26,29 @@ import (
 	"millwright/process/claims"
 )
 
-// pollInterval is the interval at which a member of a test looks at a switch.
-const pollInterval = time.Second
+// delayPollInterval is the interval at which a member of a test looks at a switch.
+const delayPollInterval = time.Second
 
 // member is a process that claims shards.
 type member struct {
-	client    *kubefake.Clientset
-	cancel    context.CancelFunc
-	runResult chan error
-	isDead    atomic.Bool // the API server answers no request of the process
-	isLagging atomic.Bool // the watch of the process shows nothing new
+	client         *kubefake.Clientset
+	cancel         context.CancelFunc
+	runResult      chan error
+	isDisconnected atomic.Bool // the API server answers no request of the process
+	isWatchDelayed atomic.Bool // the watch of the process shows nothing new
 
-	mu            sync.Mutex
-	claimedShards []int
-	running       map[int]int // calls of Serve that have not returned, by shard
-	isServedTwice bool        // Serve was called for a shard before the last call had returned
+	mu                   sync.Mutex
+	claimedShards        []int
+	runningServeCounts   map[int]int // calls of Serve that have not returned, by shard
+	hasOverlappingServes bool        // Serve was called for a shard before the last call had returned
 }
 
-// countServe counts the calls of Serve for a shard that have not returned.
-func (m *member) countServe(shard, change int) {
+// addRunningServes counts the calls of Serve for a shard that have not returned.
+func (m *member) addRunningServes(shard, change int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.running[shard] += change
-	m.isServedTwice = m.isServedTwice || m.running[shard] > 1
+	m.runningServeCounts[shard] += change
+	m.hasOverlappingServes = m.hasOverlappingServes || m.runningServeCounts[shard] > 1
 }
 
 func (m *member) shards() []int {
@@ -78,8 +78,8 @@ func (m *member) delayWatch(w watch.Interface) watch.Interface {
 	go func() {
 		defer close(d.events)
 		for event := range w.ResultChan() {
-			for m.isLagging.Load() {
-				time.Sleep(pollInterval)
+			for m.isWatchDelayed.Load() {
+				time.Sleep(delayPollInterval)
 			}
 			select {
 			case d.events <- event:
@@ -122,13 +122,18 @@ func (f *memberGroup) startMember(identity string, only ...int) *member {
 	f.t.Helper()
 	ctx, end := context.WithCancel(f.t.Context())
 	count := f.shardCount
-	m := &member{cancel: end, runResult: make(chan error, 1), client: kubefake.NewClientset(), running: map[int]int{}}
+	m := &member{
+		cancel:             end,
+		runResult:          make(chan error, 1),
+		client:             kubefake.NewClientset(),
+		runningServeCounts: map[int]int{},
+	}
 	watchReaction := clienttesting.ObjectReaction(f.tracker)
 	m.client.PrependReactor("*", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if m.isDead.Load() {
+		if m.isDisconnected.Load() {
 			return true, nil, apierrors.NewServiceUnavailable("the process is dead")
 		}
-		if err := f.updateVersion(a); err != nil {
+		if err := f.updateLeaseVersion(a); err != nil {
 			return true, nil, err
 		}
 		return watchReaction(a)
@@ -142,8 +147,8 @@ func (f *memberGroup) startMember(identity string, only ...int) *member {
 			Client: m.client, Namespace: "default", Role: claims.RoleWorker, Identity: identity, ShardCount: count, AllowedShards: only,
 			Log: slog.New(slog.DiscardHandler),
 			Serve: func(ctx context.Context, shard int) error {
-				m.countServe(shard, 1)
-				defer m.countServe(shard, -1)
+				m.addRunningServes(shard, 1)
+				defer m.addRunningServes(shard, -1)
 				if f.serveError == nil {
 					<-ctx.Done()
 					time.Sleep(f.serveEndDelay)
@@ -161,9 +166,9 @@ func (f *memberGroup) startMember(identity string, only ...int) *member {
 	return m
 }
 
-// updateVersion gives a written Lease a new version. As the API server does, it refuses an update without the current
+// updateLeaseVersion gives a written Lease a new version. As the API server does, it refuses an update without the current
 // version.
-func (f *memberGroup) updateVersion(a clienttesting.Action) error {
+func (f *memberGroup) updateLeaseVersion(a clienttesting.Action) error {
 	write, is := a.(clienttesting.UpdateAction) // a create has the same methods
 	if !is {
 		return nil
@@ -200,13 +205,13 @@ func TestAProcessThatDiesIsReplacedWithin15Seconds(t *testing.T) {
 		require.Len(t, a.shards(), 2)
 		require.Len(t, b.shards(), 2)
 
-		b.isDead.Store(true) // b still serves, and no longer renews its Lease
+		b.isDisconnected.Store(true) // b still serves, and no longer renews its Lease
 		before := len(a.client.Actions())
 		time.Sleep(15 * time.Second)
 		assert.Equal(t, []int{0, 1, 2, 3}, a.shards())
 		assert.Less(t, len(a.client.Actions())-before, 10, "requests: renewals and two claims")
 
-		b.isDead.Store(false) // b returns: it serves what the Leases say
+		b.isDisconnected.Store(false) // b returns: it serves what the Leases say
 		time.Sleep(20 * time.Second)
 		assert.Len(t, a.shards(), 2)
 		assert.Len(t, b.shards(), 2)
@@ -311,22 +316,22 @@ func TestAfterAnOutageOfTheAPIServerNoLiveProcessCountsAsDead(t *testing.T) {
 		ofA, ofB, writes := a.shards(), b.shards(), f.countShardWrites()
 		require.Len(t, ofA, 2)
 		for range 3 {
-			a.isDead.Store(true)
-			b.isDead.Store(true)
+			a.isDisconnected.Store(true)
+			b.isDisconnected.Store(true)
 			time.Sleep(40 * time.Second)
-			a.isDead.Store(false)
+			a.isDisconnected.Store(false)
 			time.Sleep(8 * time.Second)
-			b.isDead.Store(false)
+			b.isDisconnected.Store(false)
 			time.Sleep(20 * time.Second)
 			assert.Equal(t, writes, f.countShardWrites())
 			assert.Equal(t, ofA, a.shards())
 			assert.Equal(t, ofB, b.shards())
 		}
 
-		a.isDead.Store(true)
-		b.isDead.Store(true)
+		a.isDisconnected.Store(true)
+		b.isDisconnected.Store(true)
 		time.Sleep(40 * time.Second)
-		a.isDead.Store(false) // b died during the outage
+		a.isDisconnected.Store(false) // b died during the outage
 		time.Sleep(20 * time.Second)
 		assert.Equal(t, []int{0, 1, 2, 3}, a.shards())
 	})
@@ -342,9 +347,9 @@ func TestAProcessWhoseWatchIsBehindTakesNoShards(t *testing.T) {
 			f.startMember("b")
 			time.Sleep(20*time.Second + time.Duration(offset)*500*time.Millisecond)
 			writes := f.countShardWrites()
-			a.isLagging.Store(true)
+			a.isWatchDelayed.Store(true)
 			time.Sleep(30 * time.Second)
-			a.isLagging.Store(false)
+			a.isWatchDelayed.Store(false)
 			time.Sleep(20 * time.Second)
 			assert.Equal(t, writes, f.countShardWrites(), "offset %d", offset)
 		})
@@ -357,18 +362,18 @@ func TestAProcessWithoutTheAPIServerEndsItsServiceAfterAMinute(t *testing.T) {
 		f.serveEndDelay = 40 * time.Second
 		a := f.startMember("a")
 		time.Sleep(2 * time.Second)
-		a.isDead.Store(true)
+		a.isDisconnected.Store(true)
 		time.Sleep(55 * time.Second)
 		require.Equal(t, []int{0, 1}, a.shards(), "most outages are shorter")
 		time.Sleep(15 * time.Second)
 		require.Empty(t, a.shards())
-		a.isDead.Store(false)
+		a.isDisconnected.Store(false)
 		time.Sleep(5 * time.Second)
 		assert.Equal(t, []int{0, 1}, a.shards())
 		time.Sleep(time.Minute)
 		a.mu.Lock()
-		assert.False(t, a.isServedTwice, "a service begins before the last one has ended")
-		assert.Equal(t, map[int]int{0: 1, 1: 1}, a.running)
+		assert.False(t, a.hasOverlappingServes, "a service begins before the last one has ended")
+		assert.Equal(t, map[int]int{0: 1, 1: 1}, a.runningServeCounts)
 		a.mu.Unlock()
 		require.NoError(t, a.stop())
 	})

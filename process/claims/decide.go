@@ -11,27 +11,29 @@ type UnservedReason string
 
 // The reasons why nobody serves a namespace.
 const (
-	NotUnserved UnservedReason = ""
-	NoShard     UnservedReason = "NoShard"  // the namespace has no recorded shard
-	NoWorker    UnservedReason = "NoWorker" // no live worker holds the namespace's shard
-	NoBridge    UnservedReason = "NoBridge" // no live bridge holds the namespace's shard
+	ReasonNone     UnservedReason = ""
+	ReasonNoShard  UnservedReason = "NoShard"  // the namespace has no recorded shard
+	ReasonNoWorker UnservedReason = "NoWorker" // no live worker holds the namespace's shard
+	ReasonNoBridge UnservedReason = "NoBridge" // no live bridge holds the namespace's shard
 )
 
 // UnservedReasons returns all reasons except Served.
-func UnservedReasons() []UnservedReason { return []UnservedReason{NoShard, NoWorker, NoBridge} }
+func UnservedReasons() []UnservedReason {
+	return []UnservedReason{ReasonNoShard, ReasonNoWorker, ReasonNoBridge}
+}
 
 // DecideUnservedReason returns why nobody serves a namespace. number and recorded are the shard of the namespace;
 // workers and bridges are the live holders of the shards, as Holders returns them.
 func DecideUnservedReason(number int, recorded bool, workers, bridges map[int]string) UnservedReason {
 	switch {
 	case !recorded:
-		return NoShard
+		return ReasonNoShard
 	case workers[number] == "":
-		return NoWorker
+		return ReasonNoWorker
 	case bridges[number] == "":
-		return NoBridge
+		return ReasonNoBridge
 	default:
-		return NotUnserved
+		return ReasonNone
 	}
 }
 
@@ -62,7 +64,7 @@ func (v view) shardCount() (shardCount int) {
 // group, and share these shards evenly. If a group is limited to some shards, no other group claims these shards. A
 // shard that nobody claimed in overdueAfter is claimed by any process that may claim it.
 func (v view) plan() (claim, release []int) {
-	target := v.targetHolders()
+	target := v.desiredHolders()
 	for shard := range v.shardCount() {
 		holder, isHeld := v.holders[shard]
 		owner, isShared := target[shard] // isShared: the group of this process shares the shard
@@ -79,13 +81,13 @@ func (v view) plan() (claim, release []int) {
 	return claim, release
 }
 
-// targetHolders returns the process of the group that should hold each shard, for the shards that the group of this
+// desiredHolders returns the process of the group that should hold each shard, for the shards that the group of this
 // process holds or may claim. All processes of a group with the same view get the same target. The target leaves each
 // held shard to its holder, unless another process that knows the shard has at least two shards fewer.
 //
 // The claims come to rest: free shards are placed with the smallest possible sum of the squares of the loads, because
 // the shards that the fewest processes know come first, and each shard that changes its holder makes this sum smaller.
-func (v view) targetHolders() map[int]string {
+func (v view) desiredHolders() map[int]string {
 	members := v.groupMembers()
 	target, load := map[int]string{}, map[string]int{}
 	var free []int

@@ -35,8 +35,8 @@ func (f *processGroup) newView(identity string, overdue bool) view {
 	return v
 }
 
-// settle returns the number of rounds until no process changes anything.
-func (f *processGroup) settle(t *testing.T) {
+// planUntilStable returns the number of rounds until no process changes anything.
+func (f *processGroup) planUntilStable(t *testing.T) {
 	t.Helper()
 	for range 4*f.shardCount + 8 {
 		changes := 0
@@ -71,18 +71,18 @@ func (f *processGroup) heldShardCounts() map[string]int {
 
 func TestProcessesShareShardsEvenly(t *testing.T) {
 	f := processGroup{shardCount: 4, allowedShards: map[string][]int{"a": nil}, holders: map[int]string{}}
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Equal(t, map[string]int{"a": 4}, f.heldShardCounts())
 	f.allowedShards["b"] = nil
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Equal(t, map[string]int{"a": 2, "b": 2}, f.heldShardCounts())
 	f.allowedShards["c"] = nil
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.ElementsMatch(t, []int{1, 1, 2}, slices.Collect(maps.Values(f.heldShardCounts())))
 	delete(f.allowedShards, "b")
 	maps.DeleteFunc(f.holders, func(_ int, holder string) bool { return holder == "b" })
 	before := maps.Clone(f.holders)
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Equal(t, map[string]int{"a": 2, "c": 2}, f.heldShardCounts())
 	for shard, holder := range before {
 		assert.Equal(t, holder, f.holders[shard], "the shards of the living do not move")
@@ -91,26 +91,26 @@ func TestProcessesShareShardsEvenly(t *testing.T) {
 
 func TestAProcessWithReservedShardsServesThemAlone(t *testing.T) {
 	f := processGroup{shardCount: 4, allowedShards: map[string][]int{"a": nil, "b": nil}, holders: map[int]string{}}
-	f.settle(t)
+	f.planUntilStable(t)
 	f.allowedShards["canary"] = []int{3}
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Equal(t, "canary", f.holders[3])
 	assert.Len(t, f.holders, 4)
 	delete(f.allowedShards, "canary")
 	delete(f.holders, 3)
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Contains(t, []string{"a", "b"}, f.holders[3], "without the canary another process serves its shard")
 }
 
 func TestAShardThatOnlyLimitedProcessesMayServeWaitsForThem(t *testing.T) {
 	f := processGroup{shardCount: 2, allowedShards: map[string][]int{"canary": {1}}, holders: map[int]string{}}
-	f.settle(t)
+	f.planUntilStable(t)
 	assert.Equal(t, map[int]string{1: "canary"}, f.holders)
 }
 
 // Whatever joins and dies, each shard that a process may serve is served, and the shares of equal processes differ by
 // one at most.
-func TestSharesSettleAfterAnyChange(t *testing.T) {
+func TestClaimsSettleAfterAnyChange(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		f := processGroup{shardCount: 1 + r.IntN(9), allowedShards: map[string][]int{}, holders: map[int]string{}}
@@ -125,7 +125,7 @@ func TestSharesSettleAfterAnyChange(t *testing.T) {
 					f.allowedShards[identity] = []int{r.IntN(f.shardCount)}
 				}
 			}
-			f.settle(t)
+			f.planUntilStable(t)
 			free := slices.Collect(maps.Keys(f.allowedShards))
 			free = slices.DeleteFunc(free, func(p string) bool { return f.allowedShards[p] != nil })
 			if len(free) == 0 {
@@ -200,7 +200,7 @@ func checkUpgrade(t *testing.T, old, fresh, before, after int, together bool) {
 			}
 			require.Zero(t, f.planConcurrently(true), "an overdue shard is free")
 		}
-		f.settle(t)
+		f.planUntilStable(t)
 		require.Len(t, f.holders, shards, "%v %v", f.knownShardCounts, f.holders)
 		for shard, holder := range f.holders {
 			require.Less(t, shard, f.knownShardCounts[holder], "a process holds a shard that it does not know")

@@ -70,7 +70,7 @@ func ExitCode(err error) int {
 func RefuseUnknownArguments(c *cobra.Command) {
 	c.SilenceUsage, c.SilenceErrors = true, true
 	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return usageError{withFlagSuggestions(c, err), c.UseLine()}
+		return usageError{addFlagSuggestions(c, err), c.UseLine()}
 	})
 	if args := c.Args; args != nil {
 		c.Args = func(c *cobra.Command, given []string) error {
@@ -107,8 +107,8 @@ func argumentError(c *cobra.Command, given []string, err error) error {
 	}
 }
 
-// withFlagSuggestions adds the flags with similar names to an error about an unknown flag.
-func withFlagSuggestions(c *cobra.Command, err error) error {
+// addFlagSuggestions adds the flags with similar names to an error about an unknown flag.
+func addFlagSuggestions(c *cobra.Command, err error) error {
 	absent, is := errors.AsType[*pflag.NotExistError](err)
 	if !is {
 		return err

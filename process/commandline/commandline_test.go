@@ -11,7 +11,7 @@ import (
 	"millwright/process/commandline"
 )
 
-func TestUsageErrors(t *testing.T) {
+func TestUsageErrorsExplainTheMistake(t *testing.T) {
 	root := func() *cobra.Command {
 		root := &cobra.Command{Use: "millwright"}
 		group := &cobra.Command{Use: "rollout"}

@@ -32,8 +32,8 @@ type Flags struct {
 	Namespace string
 
 	isTLSEnabled    *bool // if nil, TLS is used if another TLS setting or an API key is set
-	files           tlsFiles
-	serverName      string
+	tlsFiles        tlsFiles
+	tlsServerName   string
 	apiKeyFile      string
 	payloadKeysFile string
 
@@ -71,25 +71,25 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 		},
 	)
 	set.StringVar(
-		&f.files.certificate,
+		&f.tlsFiles.certificatePath,
 		"temporal-tls-cert-path",
 		given.ClientCertPath,
 		"PEM file of the certificate that Temporal demands (mTLS); read again for each new connection",
 	)
 	set.StringVar(
-		&f.files.key,
+		&f.tlsFiles.keyPath,
 		"temporal-tls-key-path",
 		given.ClientKeyPath,
 		"PEM file of the private key of --temporal-tls-cert-path",
 	)
 	set.StringVar(
-		&f.files.caCertificate,
+		&f.tlsFiles.caCertificatePath,
 		"temporal-tls-ca-path",
 		given.ServerCACertPath,
 		"PEM file of the CA of Temporal's certificate, read again for each new connection; empty means the CAs of the system",
 	)
 	set.StringVar(
-		&f.serverName,
+		&f.tlsServerName,
 		"temporal-tls-server-name",
 		given.ServerName,
 		"name in Temporal's certificate; empty means the host of --temporal-address",
@@ -108,9 +108,9 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// Options returns the options of a client, without logger and metrics. Options reads all files, so that a missing file
+// ClientOptions returns the options of a client, without logger and metrics. ClientOptions reads all files, so that a missing file
 // is noticed at once. An error names files and flags, and never shows the content of a file.
-func (f *Flags) Options() (client.Options, error) {
+func (f *Flags) ClientOptions() (client.Options, error) {
 	if f.configFileError != nil {
 		return client.Options{}, unreadableConfigError(f.configFileError)
 	}
@@ -131,8 +131,8 @@ func (f *Flags) Options() (client.Options, error) {
 	}
 	var dial []grpc.DialOption
 	options.ConnectionOptions.TLS, options.ConnectionOptions.TLSDisabled = nil, true
-	if settings := f.tlsSettings(); settings != nil {
-		config, err := settings.loadConfig()
+	if settings := f.newTLSSettings(); settings != nil {
+		config, err := settings.loadTLSConfig()
 		if err != nil {
 			return client.Options{}, err
 		}
@@ -144,7 +144,7 @@ func (f *Flags) Options() (client.Options, error) {
 		if err != nil {
 			return client.Options{}, err
 		}
-		encryption, err := keys.interceptors()
+		encryption, err := keys.encryptionInterceptors()
 		if err != nil {
 			return client.Options{}, err
 		}
@@ -180,17 +180,17 @@ func (f *Flags) readAPIKey(context.Context) (string, error) {
 	return key, nil
 }
 
-// tlsSettings returns the settings of TLS, including the flags; nil without TLS. A flag for a file or for the server
+// newTLSSettings returns the settings of TLS, including the flags; nil without TLS. A flag for a file or for the server
 // name enables TLS, even if the environment or the configuration file disables TLS. --temporal-tls has precedence over
 // all other settings.
-func (f *Flags) tlsSettings() *tlsSettings {
+func (f *Flags) newTLSSettings() *tlsSettings {
 	var given envconfig.ClientConfigTLS
 	on := f.profile.APIKey != "" || f.apiKeyFile != ""
 	if f.profile.TLS != nil {
 		given, on = *f.profile.TLS, !f.profile.TLS.Disabled
 	}
-	byFlag := tlsFiles{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.files ||
-		given.ServerName != f.serverName
+	byFlag := tlsFiles{given.ClientCertPath, given.ClientKeyPath, given.ServerCACertPath} != f.tlsFiles ||
+		given.ServerName != f.tlsServerName
 	if on = on || byFlag; f.isTLSEnabled != nil {
 		on = *f.isTLSEnabled
 	}
@@ -198,13 +198,13 @@ func (f *Flags) tlsSettings() *tlsSettings {
 		return nil
 	}
 	s := &tlsSettings{
-		files: f.files, serverName: f.serverName, skipVerification: given.DisableHostVerification,
+		files: f.tlsFiles, serverName: f.tlsServerName, skipsVerification: given.DisableHostVerification,
 		certificate: given.ClientCertData, key: given.ClientKeyData, caCertificate: given.ServerCACertData,
 	}
-	if f.files.certificate != given.ClientCertPath || f.files.key != given.ClientKeyPath {
+	if f.tlsFiles.certificatePath != given.ClientCertPath || f.tlsFiles.keyPath != given.ClientKeyPath {
 		s.certificate, s.key = nil, nil // a flag has precedence over a text in the environment
 	}
-	if f.files.caCertificate != given.ServerCACertPath {
+	if f.tlsFiles.caCertificatePath != given.ServerCACertPath {
 		s.caCertificate = nil
 	}
 	return s

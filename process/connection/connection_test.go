@@ -45,7 +45,7 @@ func TestFlagPrecedence(t *testing.T) {
 	f := parseFlags(t)
 	assert.Equal(t, "127.0.0.1:7233", f.Address)
 	assert.Equal(t, "millwright", f.Namespace)
-	assert.Nil(t, f.tlsSettings(), "nothing asks for TLS")
+	assert.Nil(t, f.newTLSSettings(), "nothing asks for TLS")
 
 	t.Setenv("TEMPORAL_CONFIG_FILE", writeFile(t, `
 [profile.default]
@@ -65,7 +65,7 @@ address = "second:1"
 	assert.Equal(
 		t,
 		&tlsSettings{files: tlsFiles{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "file"},
-		f.tlsSettings(),
+		f.newTLSSettings(),
 	)
 
 	t.Setenv("TEMPORAL_ADDRESS", "environment:1")
@@ -76,7 +76,7 @@ address = "second:1"
 	assert.Equal(
 		t,
 		&tlsSettings{files: tlsFiles{"/file.crt", "/file.key", "/file-ca.crt"}, serverName: "environment"},
-		f.tlsSettings(),
+		f.newTLSSettings(),
 	)
 
 	f = parseFlags(
@@ -92,10 +92,10 @@ address = "second:1"
 	assert.Equal(
 		t,
 		&tlsSettings{files: tlsFiles{"/flag.crt", "/flag.key", "/file-ca.crt"}, serverName: "flag"},
-		f.tlsSettings(),
+		f.newTLSSettings(),
 	)
 
-	assert.Nil(t, parseFlags(t, "--temporal-tls=false").tlsSettings())
+	assert.Nil(t, parseFlags(t, "--temporal-tls=false").newTLSSettings())
 
 	t.Setenv("TEMPORAL_ADDRESS", "")
 	t.Setenv("TEMPORAL_PROFILE", "second")
@@ -127,7 +127,7 @@ func TestSettingsThatEnableTLS(t *testing.T) {
 			for key, value := range row.environment {
 				t.Setenv(key, value)
 			}
-			assert.Equal(t, row.on, parseFlags(t, row.flags...).tlsSettings() != nil)
+			assert.Equal(t, row.on, parseFlags(t, row.flags...).newTLSSettings() != nil)
 		})
 	}
 }
@@ -160,7 +160,7 @@ func TestSettingErrorsShowNoSecret(t *testing.T) {
 			if row.file != "" {
 				t.Setenv("TEMPORAL_CONFIG_FILE", writeFile(t, row.file))
 			}
-			_, err := parseFlags(t, row.flags...).Options()
+			_, err := parseFlags(t, row.flags...).ClientOptions()
 			require.ErrorContains(t, err, row.says)
 			assert.NotContains(t, err.Error(), secret)
 		})

@@ -21,10 +21,10 @@ func DataConverter() converter.DataConverter {
 	)
 }
 
-// undecryptableMarker is a value that can record why its payload could not be decrypted. The values of signals
-// implement undecryptableMarker. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be
+// decryptionErrorRecorder is a value that can record why its payload could not be decrypted. The values of signals
+// implement decryptionErrorRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be
 // replayed once the key is available again.
-type undecryptableMarker interface{ MarkUndecryptable(why string) }
+type decryptionErrorRecorder interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.
 type encryptedConverter struct{}
@@ -35,7 +35,7 @@ func (encryptedConverter) Encoding() string { return encodingEncrypted }
 func (encryptedConverter) ToPayload(any) (*commonpb.Payload, error) { return nil, nil }
 
 func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {
-	if v, is := value.(undecryptableMarker); is {
+	if v, is := value.(decryptionErrorRecorder); is {
 		v.MarkUndecryptable(e.ToString(p))
 		return nil
 	}
@@ -45,7 +45,7 @@ func (e encryptedConverter) FromPayload(p *commonpb.Payload, value any) error {
 func (encryptedConverter) ToString(p *commonpb.Payload) string {
 	return fmt.Sprintf(
 		"a payload is encrypted with the key %s, which is not in the file of --payload-keys-path, or it was changed",
-		keyName(p),
+		quotedKeyName(p),
 	)
 }
 
@@ -53,7 +53,7 @@ func (encryptedConverter) ToString(p *commonpb.Payload) string {
 // name.
 const maxKeyNameLength = 63
 
-// keyName returns the quoted name of the key that encrypted a payload.
-func keyName(p *commonpb.Payload) string {
+// quotedKeyName returns the quoted name of the key that encrypted a payload.
+func quotedKeyName(p *commonpb.Payload) string {
 	return fmt.Sprintf("%.*q", maxKeyNameLength, p.GetMetadata()[keyIDMetadataKey])
 }

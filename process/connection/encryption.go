@@ -35,8 +35,8 @@ type Keys struct {
 	encryptingKeyName string // name of the first key, which encrypts payloads
 	ciphers           map[string]cipher.AEAD
 
-	mu               sync.Mutex
-	reportedKeyNames map[string]bool // quoted names of the missing keys that were already logged
+	mu             sync.Mutex
+	loggedKeyNames map[string]bool // quoted names of the missing keys that were already logged
 }
 
 // ReadKeys reads a file of keys. Each line has the name of a key and 32 random bytes in base64; empty lines and lines
@@ -47,7 +47,7 @@ func ReadKeys(path string) (*Keys, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the keys of payloads: %w", err)
 	}
-	keys := &Keys{path: path, ciphers: map[string]cipher.AEAD{}, reportedKeyNames: map[string]bool{}}
+	keys := &Keys{path: path, ciphers: map[string]cipher.AEAD{}, loggedKeyNames: map[string]bool{}}
 	for i, line := range strings.Split(string(text), "\n") {
 		fields := strings.Fields(line)
 		if len(fields) == 0 || strings.HasPrefix(fields[0], "#") {
@@ -124,7 +124,7 @@ func (k *Keys) Decode(payloads []*commonpb.Payload) ([]*commonpb.Payload, error)
 		if plain, err := k.decrypt(p); err == nil {
 			decrypted[i] = plain
 		} else {
-			k.reportUndecryptable(keyName(p), err)
+			k.logUndecryptable(quotedKeyName(p), err)
 		}
 	}
 	return decrypted, nil
@@ -146,16 +146,16 @@ func (k *Keys) decrypt(p *commonpb.Payload) (*commonpb.Payload, error) {
 	return &content, nil
 }
 
-// maxReportedKeys is the maximum number of keys whose names are logged, because any sender may write any number of
+// maxLoggedKeys is the maximum number of keys whose names are logged, because any sender may write any number of
 // names. No file of keys has so many keys.
-const maxReportedKeys = 100
+const maxLoggedKeys = 100
 
-// reportUndecryptable logs once per key that a payload cannot be decrypted.
-func (k *Keys) reportUndecryptable(name string, err error) {
+// logUndecryptable logs once per key that a payload cannot be decrypted.
+func (k *Keys) logUndecryptable(name string, err error) {
 	k.mu.Lock()
-	first := !k.reportedKeyNames[name] && len(k.reportedKeyNames) < maxReportedKeys
+	first := !k.loggedKeyNames[name] && len(k.loggedKeyNames) < maxLoggedKeys
 	if first {
-		k.reportedKeyNames[name] = true
+		k.loggedKeyNames[name] = true
 	}
 	k.mu.Unlock()
 	if first {
@@ -169,11 +169,11 @@ func (k *Keys) reportUndecryptable(name string, err error) {
 	}
 }
 
-// interceptors returns interceptors that encrypt requests to Temporal and decrypt its answers: payloads, memos,
+// encryptionInterceptors returns interceptors that encrypt requests to Temporal and decrypt its answers: payloads, memos,
 // heartbeats, summaries, and messages and stacks of failures. Search attributes and the names of workflows, queues and
 // signals are not encrypted, because the server needs them. The interceptors are below the SDK's client, so they also
 // decrypt responses of the client's raw API.
-func (k *Keys) interceptors() ([]grpc.UnaryClientInterceptor, error) {
+func (k *Keys) encryptionInterceptors() ([]grpc.UnaryClientInterceptor, error) {
 	failures, err := converter.NewFailureGRPCClientInterceptor(
 		converter.NewFailureGRPCClientInterceptorOptions{EncodeCommonAttributes: true},
 	)

@@ -30,7 +30,7 @@ func keyLine(name, letter string) string {
 	return name + " " + base64.StdEncoding.EncodeToString([]byte(strings.Repeat(letter, keySize))) + "\n"
 }
 
-func readKeys(t *testing.T, text string) *Keys {
+func readKeysFromText(t *testing.T, text string) *Keys {
 	t.Helper()
 	keys, err := ReadKeys(writeFile(t, text))
 	require.NoError(t, err)
@@ -45,7 +45,7 @@ func newPayload(t *testing.T, value any) *commonpb.Payload {
 }
 
 func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
-	keys := readKeys(t, "# of the installation\n\n"+keyLine("a", "a"))
+	keys := readKeysFromText(t, "# of the installation\n\n"+keyLine("a", "a"))
 	plain := []*commonpb.Payload{newPayload(t, "machine web-1"), newPayload(t, nil)}
 	encrypted, err := keys.Encode(plain)
 	require.NoError(t, err)
@@ -66,10 +66,10 @@ func TestPayloadsAreEncryptedAndDecrypted(t *testing.T) {
 }
 
 func TestKeyRotation(t *testing.T) {
-	before := readKeys(t, keyLine("a", "a"))
-	both := readKeys(t, keyLine("a", "a")+keyLine("b", "b"))
-	turned := readKeys(t, keyLine("b", "b")+keyLine("a", "a"))
-	after := readKeys(t, keyLine("b", "b"))
+	before := readKeysFromText(t, keyLine("a", "a"))
+	both := readKeysFromText(t, keyLine("a", "a")+keyLine("b", "b"))
+	turned := readKeysFromText(t, keyLine("b", "b")+keyLine("a", "a"))
+	after := readKeysFromText(t, keyLine("b", "b"))
 	encode := func(k *Keys) []*commonpb.Payload {
 		encrypted, err := k.Encode([]*commonpb.Payload{newPayload(t, "machine web-1")})
 		require.NoError(t, err)
@@ -109,7 +109,7 @@ func assertEncrypted(t *testing.T, reader *Keys, encrypted []*commonpb.Payload) 
 }
 
 func TestChangedPayloadStaysEncrypted(t *testing.T) {
-	keys, others := readKeys(t, keyLine("a", "a")), readKeys(t, keyLine("a", "z"))
+	keys, others := readKeysFromText(t, keyLine("a", "a")), readKeysFromText(t, keyLine("a", "z"))
 	encrypted, err := keys.Encode([]*commonpb.Payload{newPayload(t, "machine web-1")})
 	require.NoError(t, err)
 	assertEncrypted(t, others, encrypted)
@@ -124,7 +124,7 @@ func TestKeyOfUndecryptablePayloadsIsLoggedOnce(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&lines, nil)))
 	t.Cleanup(func() { slog.SetDefault(before) })
-	keys := readKeys(t, keyLine("a", "a"))
+	keys := readKeysFromText(t, keyLine("a", "a"))
 	for range 2 {
 		for _, p := range undecryptablePayloads(t, keys) {
 			_, err := keys.Decode([]*commonpb.Payload{p})
@@ -165,25 +165,25 @@ func TestDataConverterMatchesSDK(t *testing.T) {
 func TestAClientHasTheDataConverter(t *testing.T) {
 	clearTemporalEnvironment(t)
 	for _, arguments := range [][]string{nil, {"--payload-keys-path", writeFile(t, keyLine("a", "a"))}} {
-		options, err := parseFlags(t, arguments...).Options()
+		options, err := parseFlags(t, arguments...).ClientOptions()
 		require.NoError(t, err)
 		var v valueWithDecryptionError
-		cutOff := undecryptablePayloads(t, readKeys(t, keyLine("a", "a")))["cut off"]
+		cutOff := undecryptablePayloads(t, readKeysFromText(t, keyLine("a", "a")))["cut off"]
 		require.NoError(t, options.DataConverter.FromPayload(cutOff, &v))
-		assert.NotEmpty(t, v.why)
+		assert.NotEmpty(t, v.undecryptableReason)
 	}
 }
 
 // valueWithDecryptionError is a value that records why it could not be read.
-type valueWithDecryptionError struct{ why string }
+type valueWithDecryptionError struct{ undecryptableReason string }
 
-func (v *valueWithDecryptionError) MarkUndecryptable(why string) { v.why = why }
+func (v *valueWithDecryptionError) MarkUndecryptable(why string) { v.undecryptableReason = why }
 
 func TestValueRecordsWhyItIsUndecryptable(t *testing.T) {
-	for name, p := range undecryptablePayloads(t, readKeys(t, keyLine("a", "a"))) {
+	for name, p := range undecryptablePayloads(t, readKeysFromText(t, keyLine("a", "a"))) {
 		var v valueWithDecryptionError
 		require.NoError(t, DataConverter().FromPayloads(&commonpb.Payloads{Payloads: []*commonpb.Payload{p}}, &v), name)
-		assert.Contains(t, v.why, "a payload is encrypted with the key ", name)
+		assert.Contains(t, v.undecryptableReason, "a payload is encrypted with the key ", name)
 	}
 }
 
@@ -209,7 +209,7 @@ func TestKeyErrorsShowNoKey(t *testing.T) {
 // invokerWithInterceptors returns a server behind the interceptors.
 func invokerWithInterceptors(t *testing.T, keys *Keys, invoke grpc.UnaryInvoker) grpc.UnaryInvoker {
 	t.Helper()
-	chain, err := keys.interceptors()
+	chain, err := keys.encryptionInterceptors()
 	require.NoError(t, err)
 	for _, c := range slices.Backward(chain) {
 		next, interceptor := invoke, c
@@ -248,7 +248,7 @@ func sendThroughInterceptors(
 
 // Temporal's server cannot read what it stores, and answers are decrypted, even if no SDK client decodes the answers.
 func TestRequestsAreEncryptedAndAnswersDecrypted(t *testing.T) {
-	keys := readKeys(t, keyLine("a", "a"))
+	keys := readKeysFromText(t, keyLine("a", "a"))
 	const secret = "web-1"
 	text := func() *commonpb.Payload { return newPayload(t, secret) }
 	failure := func() *failurepb.Failure {
@@ -327,7 +327,7 @@ func findFailure(m proto.Message) *failurepb.Failure {
 
 // The SDK sends the same request again after some errors.
 func TestARequestThatIsSentAgainIsEncryptedOnce(t *testing.T) {
-	keys := readKeys(t, keyLine("a", "a"))
+	keys := readKeysFromText(t, keyLine("a", "a"))
 	empty := &workflowservice.RespondActivityTaskFailedResponse{}
 	request := &workflowservice.RespondActivityTaskFailedRequest{
 		Failure: &failurepb.Failure{
@@ -359,8 +359,8 @@ func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payloa
 	changed.Data[20] ^= 1
 	noise.Data = keys.ciphers["a"].Seal(nil, nil, []byte("no payload"), nil)
 	return map[string]*commonpb.Payload{
-		"a key that nobody has":     encode(readKeys(t, keyLine("nobodys", "b"))),
-		"a key of the same name":    encode(readKeys(t, keyLine("a", "z"))),
+		"a key that nobody has":     encode(readKeysFromText(t, keyLine("nobodys", "b"))),
+		"a key of the same name":    encode(readKeysFromText(t, keyLine("a", "z"))),
 		"changed on the way":        changed,
 		"cut off":                   {Metadata: changed.GetMetadata()},
 		"no name of a key":          {Metadata: map[string][]byte{"encoding": []byte("binary/encrypted")}, Data: []byte("x")},
@@ -371,13 +371,13 @@ func undecryptablePayloads(t *testing.T, keys *Keys) map[string]*commonpb.Payloa
 // Any sender of signals can send a signal that no process can decrypt. The run still gets its tasks. The signal stays
 // encrypted, and is never used as a value.
 func TestTaskWithUndecryptableSignalArrives(t *testing.T) {
-	keys := readKeys(t, keyLine("a", "a"))
+	keys := readKeysFromText(t, keyLine("a", "a"))
 	good, err := keys.Encode([]*commonpb.Payload{newPayload(t, "good")})
 	require.NoError(t, err)
 	for name, poison := range undecryptablePayloads(t, keys) {
 		t.Run(name, func(t *testing.T) {
 			poll := &workflowservice.PollWorkflowTaskQueueResponse{
-				History: &historypb.History{Events: []*historypb.HistoryEvent{signalEvent(poison), signalEvent(good[0])}},
+				History: &historypb.History{Events: []*historypb.HistoryEvent{newSignalEvent(poison), newSignalEvent(good[0])}},
 			}
 			want := proto.Clone(poison)
 			reply := &workflowservice.PollWorkflowTaskQueueResponse{}
@@ -392,7 +392,7 @@ func TestTaskWithUndecryptableSignalArrives(t *testing.T) {
 	}
 }
 
-func signalEvent(p *commonpb.Payload) *historypb.HistoryEvent {
+func newSignalEvent(p *commonpb.Payload) *historypb.HistoryEvent {
 	return &historypb.HistoryEvent{
 		Attributes: &historypb.HistoryEvent_WorkflowExecutionSignaledEventAttributes{
 			WorkflowExecutionSignaledEventAttributes: &historypb.WorkflowExecutionSignaledEventAttributes{
@@ -411,7 +411,7 @@ func TestServerErrorsAreReturnedUnchanged(t *testing.T) {
 	fails := status.Error(codes.Unavailable, "shard is moving")
 	ask := invokerWithInterceptors(
 		t,
-		readKeys(t, keyLine("a", "a")),
+		readKeysFromText(t, keyLine("a", "a")),
 		func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error { return fails },
 	)
 	err := ask(t.Context(), "", &workflowservice.QueryWorkflowRequest{}, &workflowservice.QueryWorkflowResponse{}, nil)

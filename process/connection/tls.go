@@ -13,26 +13,26 @@ import (
 )
 
 // tlsFiles are the paths of PEM files; an empty path means no file.
-type tlsFiles struct{ certificate, key, caCertificate string }
+type tlsFiles struct{ certificatePath, keyPath, caCertificatePath string }
 
 // tlsSettings contains the TLS settings. Each PEM text is given as a file, as a text, or not at all.
 type tlsSettings struct {
 	files                           tlsFiles
 	certificate, key, caCertificate []byte
 	serverName                      string // name in the server's certificate; if empty, the host of the address
-	// skipVerification disables the verification of the server's certificate: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION.
-	skipVerification bool
+	// skipsVerification disables the verification of the server's certificate: TEMPORAL_TLS_DISABLE_HOST_VERIFICATION.
+	skipsVerification bool
 }
 
-// loadConfig reads the files. loadConfig's errors name the files, and never show their content.
-func (s *tlsSettings) loadConfig() (*tls.Config, error) {
+// loadTLSConfig reads the files. loadTLSConfig's errors name the files, and never show their content.
+func (s *tlsSettings) loadTLSConfig() (*tls.Config, error) {
 	config := &tls.Config{ServerName: s.serverName, MinVersion: tls.VersionTLS12}
-	config.InsecureSkipVerify = s.skipVerification
-	certificate, err := readPEM("certificate", s.files.certificate, s.certificate)
+	config.InsecureSkipVerify = s.skipsVerification
+	certificate, err := readPEM("certificate", s.files.certificatePath, s.certificate)
 	if err != nil {
 		return nil, err
 	}
-	key, err := readPEM("private key", s.files.key, s.key)
+	key, err := readPEM("private key", s.files.keyPath, s.key)
 	if err != nil {
 		return nil, err
 	}
@@ -44,14 +44,14 @@ func (s *tlsSettings) loadConfig() (*tls.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf(
 				"use %s with its private key %s for TLS with Temporal: %w",
-				describeSource(s.files.certificate),
-				describeSource(s.files.key),
+				describeSource(s.files.certificatePath),
+				describeSource(s.files.keyPath),
 				err,
 			)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	authority, err := readPEM("CA", s.files.caCertificate, s.caCertificate)
+	authority, err := readPEM("CA", s.files.caCertificatePath, s.caCertificate)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (s *tlsSettings) loadConfig() (*tls.Config, error) {
 		if !config.RootCAs.AppendCertsFromPEM(authority) {
 			return nil, fmt.Errorf(
 				"use %s as the CA of Temporal's certificate: it has no certificate in PEM",
-				describeSource(s.files.caCertificate),
+				describeSource(s.files.caCertificatePath),
 			)
 		}
 	}
@@ -106,7 +106,7 @@ func (r reloadingCredentials) ClientHandshake(
 	authority string,
 	connection net.Conn,
 ) (net.Conn, credentials.AuthInfo, error) {
-	config, err := r.settings.loadConfig()
+	config, err := r.settings.loadTLSConfig()
 	if err != nil {
 		return nil, nil, err
 	}

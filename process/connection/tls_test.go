@@ -31,9 +31,9 @@ import (
 
 // testCA is a CA for the duration of a test.
 type testCA struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         []byte
+	certificate    *x509.Certificate
+	key            *ecdsa.PrivateKey
+	certificatePEM []byte
 }
 
 func newTestCA(t *testing.T) testCA {
@@ -85,7 +85,7 @@ type temporalFrontend struct {
 	address string
 
 	mu                sync.Mutex
-	callers           []string // common names in the callers' certificates
+	callerNames       []string // common names in the callers' certificates
 	authorizations    []string // authorization headers of the callers
 	openConnections   []net.Conn
 	clientCAs         *x509.CertPool
@@ -99,18 +99,18 @@ func (f *temporalFrontend) GetSystemInfo(
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if p, ok := peer.FromContext(ctx); ok {
-		f.callers = append(f.callers, p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].Subject.CommonName)
+		f.callerNames = append(f.callerNames, p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].Subject.CommonName)
 	}
 	sent, _ := metadata.FromIncomingContext(ctx)
 	f.authorizations = append(f.authorizations, sent.Get("authorization")...)
 	return &workflowservice.GetSystemInfoResponse{}, nil
 }
 
-// lastCaller returns the caller of the last request.
-func (f *temporalFrontend) lastCaller() string {
+// lastCallerName returns the caller of the last request.
+func (f *temporalFrontend) lastCallerName() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.callers[len(f.callers)-1]
+	return f.callerNames[len(f.callerNames)-1]
 }
 
 // recordConnection records a connection, so that a test can close it.
@@ -158,7 +158,7 @@ func (r recordingListener) Accept() (net.Conn, error) {
 	return r.frontend.recordConnection(c), nil
 }
 
-func newFrontend(t *testing.T, a testCA) *temporalFrontend {
+func newTemporalFrontend(t *testing.T, a testCA) *temporalFrontend {
 	t.Helper()
 	f := &temporalFrontend{}
 	f.useCA(t, a)
@@ -197,7 +197,7 @@ func (d clientFolder) path(name string) string { return filepath.Join(string(d),
 func (d clientFolder) writeFiles(t *testing.T, a testCA, client string) {
 	t.Helper()
 	certificate, key := a.issueCertificate(t, client)
-	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.pem} {
+	for name, text := range map[string][]byte{"tls.crt": certificate, "tls.key": key, "ca.crt": a.certificatePEM} {
 		require.NoError(t, os.WriteFile(d.path(name), text, 0o600))
 	}
 }
@@ -214,7 +214,7 @@ func (d clientFolder) tlsFlags(address string) []string {
 
 func dialClient(t *testing.T, f *Flags) (client.Client, error) {
 	t.Helper()
-	options, err := f.Options()
+	options, err := f.ClientOptions()
 	require.NoError(t, err)
 	options.Logger = log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 	options.ConnectionOptions.GetSystemInfoTimeout = 2 * time.Second
@@ -230,17 +230,17 @@ func requestSystemInfo(ctx context.Context, c client.Client) error {
 	return err
 }
 
-func TestConnectionWithClientCertificates(t *testing.T) {
+func TestConnectionUsesClientCertificates(t *testing.T) {
 	clearTemporalEnvironment(t)
 	ours := newTestCA(t)
-	server := newFrontend(t, ours)
+	server := newTemporalFrontend(t, ours)
 	files := clientFolder(t.TempDir())
 	files.writeFiles(t, ours, "worker")
 
 	t.Run("it takes ours", func(t *testing.T) {
 		_, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 		require.NoError(t, err)
-		assert.Equal(t, "worker", server.lastCaller())
+		assert.Equal(t, "worker", server.lastCallerName())
 	})
 	t.Run("in the environment", func(t *testing.T) {
 		for name, file := range map[string]string{"CLIENT_CERT": "tls.crt", "CLIENT_KEY": "tls.key", "SERVER_CA_CERT": "ca.crt"} {
@@ -263,10 +263,10 @@ func TestConnectionWithClientCertificates(t *testing.T) {
 			),
 		)
 		require.Error(t, err) // With TLS 1.3, the client may get only the error of a closed connection.
-		assert.Len(t, server.callers, 2, "the two before")
+		assert.Len(t, server.callerNames, 2, "the two before")
 	})
 	t.Run("a server with a certificate of another CA", func(t *testing.T) {
-		theirs := newFrontend(t, newTestCA(t))
+		theirs := newTemporalFrontend(t, newTestCA(t))
 		_, err := dialClient(t, parseFlags(t, files.tlsFlags(theirs.address)...))
 		require.ErrorContains(t, err, "certificate signed by unknown authority")
 	})
@@ -286,34 +286,34 @@ func TestConnectionWithClientCertificates(t *testing.T) {
 func TestNextConnectionUsesChangedFiles(t *testing.T) {
 	clearTemporalEnvironment(t)
 	old, renewed := newTestCA(t), newTestCA(t)
-	server := newFrontend(t, old)
+	server := newTemporalFrontend(t, old)
 	files := clientFolder(t.TempDir())
 	files.writeFiles(t, old, "first")
 	c, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))
 	require.NoError(t, err)
 	// The request fails while the old connection closes.
 	connected := func() bool { return requestSystemInfo(t.Context(), c) == nil }
-	assert.Equal(t, "first", server.lastCaller())
+	assert.Equal(t, "first", server.lastCallerName())
 
 	files.writeFiles(t, old, "second")
 	require.NoError(t, requestSystemInfo(t.Context(), c))
-	assert.Equal(t, "first", server.lastCaller(), "the connection lives on")
+	assert.Equal(t, "first", server.lastCallerName(), "the connection lives on")
 	server.closeConnections()
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)
-	assert.Equal(t, "second", server.lastCaller(), "a renewed certificate")
+	assert.Equal(t, "second", server.lastCallerName(), "a renewed certificate")
 
 	server.useCA(t, renewed)
 	files.writeFiles(t, renewed, "third")
 	server.closeConnections()
 	require.Eventually(t, connected, 2*time.Minute, time.Millisecond)
-	assert.Equal(t, "third", server.lastCaller(), "another CA, on both sides")
+	assert.Equal(t, "third", server.lastCallerName(), "another CA, on both sides")
 }
 
 func TestAnAPIKeyIsReadForEachRequest(t *testing.T) {
 	clearTemporalEnvironment(t)
 	t.Setenv("TEMPORAL_API_KEY", "of-environment")
 	ours := newTestCA(t)
-	server := newFrontend(t, ours)
+	server := newTemporalFrontend(t, ours)
 	files := clientFolder(t.TempDir())
 	files.writeFiles(t, ours, "worker")
 	_, err := dialClient(t, parseFlags(t, files.tlsFlags(server.address)...))

@@ -75,13 +75,16 @@ func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bo
 	return len(own) > 0
 }
 
-// LeaseClient returns a client of Leases that writes the problems of the process with each write of a Lease.
-func (r *Recorder) LeaseClient(of typedcoordinationv1.LeaseInterface, by string) typedcoordinationv1.LeaseInterface {
-	return leaseWriter{of, r, by}
+// WrapLeaseClient returns a client of Leases that writes the problems of the process with each write of a Lease.
+func (r *Recorder) WrapLeaseClient(
+	of typedcoordinationv1.LeaseInterface,
+	by string,
+) typedcoordinationv1.LeaseInterface {
+	return reportingLeaseClient{of, r, by}
 }
 
-// leaseWriter writes the problems of a process with each write of a Lease.
-type leaseWriter struct {
+// reportingLeaseClient writes the problems of a process with each write of a Lease.
+type reportingLeaseClient struct {
 	typedcoordinationv1.LeaseInterface
 
 	recorder *Recorder
@@ -89,7 +92,7 @@ type leaseWriter struct {
 }
 
 // Create implements LeaseInterface.
-func (w leaseWriter) Create(
+func (w reportingLeaseClient) Create(
 	ctx context.Context,
 	lease *coordinationv1.Lease,
 	options metav1.CreateOptions,
@@ -100,7 +103,7 @@ func (w leaseWriter) Create(
 }
 
 // Update implements LeaseInterface.
-func (w leaseWriter) Update(
+func (w reportingLeaseClient) Update(
 	ctx context.Context,
 	lease *coordinationv1.Lease,
 	options metav1.UpdateOptions,
@@ -112,9 +115,9 @@ func (w leaseWriter) Update(
 
 // recordLeaseWrite notes whether the Lease has a Report of the process, unless the write has failed. recordLeaseWrite
 // returns err.
-func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
+func (w reportingLeaseClient) recordLeaseWrite(has bool, err error) error {
 	if err == nil {
-		w.recorder.isShownOnLease.Store(has)
+		w.recorder.hasProblemOnLease.Store(has)
 	}
 	return err
 }
@@ -122,14 +125,14 @@ func (w leaseWriter) recordLeaseWrite(has bool, err error) error {
 // WriteToLease writes the problems of a process to its Lease without renewing the Lease, because the process is not
 // active. WriteToLease creates the Lease if necessary. WriteToLease writes nothing if the process has no problems and
 // the Lease shows none of the process. The function prepare changes an existing Lease before the update. The client
-// leases must come from the method LeaseClient.
+// leases must come from the method WrapLeaseClient.
 func (r *Recorder) WriteToLease(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
 	name string,
 	prepare func(*coordinationv1.Lease),
 ) error {
-	if len(r.List()) == 0 && !r.isShownOnLease.Load() {
+	if len(r.List()) == 0 && !r.hasProblemOnLease.Load() {
 		return nil
 	}
 	lease, err := leases.Get(ctx, name, metav1.GetOptions{})
@@ -146,9 +149,9 @@ func (r *Recorder) WriteToLease(
 	return nil
 }
 
-// WritePeriodically calls show every 10 s until ctx is done. A process calls WritePeriodically until it renews its
+// CallPeriodically calls show every 10 s until ctx is done. A process calls CallPeriodically until it renews its
 // Lease.
-func WritePeriodically(ctx context.Context, show func(context.Context)) {
+func CallPeriodically(ctx context.Context, show func(context.Context)) {
 	ticks := time.NewTicker(writeInterval)
 	defer ticks.Stop()
 	for {

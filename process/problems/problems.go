@@ -48,16 +48,16 @@ const (
 	forgetAfter = 6 * time.Minute
 )
 
-// Kind is how a request fails.
-type Kind string
+// FailureKind is how a request fails.
+type FailureKind string
 
 // The kinds of problems
 const (
-	Refused         Kind = "refused"         // the process has no permission
-	Unauthenticated Kind = "unauthenticated" // the API server does not accept the credentials of the process
-	Unserved        Kind = "unserved"        // the API server does not serve the resource
-	Failing         Kind = "failing"         // the server answers with an error, or too late
-	Unanswered      Kind = "unanswered"      // the server does not respond
+	Refused         FailureKind = "refused"         // the process has no permission
+	Unauthenticated FailureKind = "unauthenticated" // the API server does not accept the credentials of the process
+	Unserved        FailureKind = "unserved"        // the API server does not serve the resource
+	Failing         FailureKind = "failing"         // the server answers with an error, or too late
+	Unanswered      FailureKind = "unanswered"      // the server does not respond
 )
 
 // Problem is something that a process may not do or cannot do. The JSON form is part of a Lease.
@@ -67,12 +67,12 @@ type Problem struct {
 	Namespace              string `json:"namespace,omitempty"`
 	AffectsOtherNamespaces bool   `json:"others,omitempty"` // other namespaces have the same problem
 	// resource as in kubectl, with the subresource; empty if the problem is about no resource
-	Resource     string    `json:"resource,omitempty"`
-	Verb         string    `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
-	Kind         Kind      `json:"kind"`
-	Message      string    `json:"words"` // the server's words
-	FirstFailure time.Time `json:"first"` // first failure since the last success
-	LastFailure  time.Time `json:"last"`
+	Resource     string      `json:"resource,omitempty"`
+	Verb         string      `json:"verb,omitempty"` // verb of an API server, or a method of Temporal
+	Kind         FailureKind `json:"kind"`
+	Message      string      `json:"words"` // the server's words
+	FirstFailure time.Time   `json:"first"` // first failure since the last success
+	LastFailure  time.Time   `json:"last"`
 }
 
 // problemKey identifies requests whose failures are recorded as one problem.
@@ -83,8 +83,8 @@ type problemKey struct {
 
 // Recorder keeps the newest problem for each key. A Recorder is safe for concurrent use. Use New to create it.
 type Recorder struct {
-	installation   string
-	isShownOnLease atomic.Bool // the last write of the Lease has shown a problem
+	installation      string
+	hasProblemOnLease atomic.Bool // the last write of the Lease has shown a problem
 
 	mu       sync.Mutex
 	problems map[problemKey]Problem
@@ -96,7 +96,7 @@ func New(installation string) *Recorder {
 }
 
 // recordFailure records a failed request.
-func (r *Recorder) recordFailure(k problemKey, kind Kind, words string) {
+func (r *Recorder) recordFailure(k problemKey, kind FailureKind, words string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,7 +105,10 @@ func (r *Recorder) recordFailure(k problemKey, kind Kind, words string) {
 		p = Problem{System: k.system, Namespace: k.namespace, Resource: k.resource, Verb: k.verb, FirstFailure: now}
 	}
 	before := known && p.isLasting()
-	p.Kind, p.Message, p.LastFailure = kind, phrase.CutText(strings.Join(strings.Fields(words), " "), maxMessageBytes), now
+	p.Kind, p.Message, p.LastFailure = kind, phrase.TruncateText(
+		strings.Join(strings.Fields(words), " "),
+		maxMessageBytes,
+	), now
 	r.problems[k] = p
 	if p.isLasting() && !before {
 		slog.Warn("a server refuses requests of this process, or does not answer them",
@@ -176,8 +179,8 @@ func (r *Recorder) List() []Problem {
 	return shown
 }
 
-func kindRank(k Kind) int {
-	return slices.Index([]Kind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
+func kindRank(k FailureKind) int {
+	return slices.Index([]FailureKind{Unanswered, Unauthenticated, Refused, Unserved, Failing}, k)
 }
 
 // hasSameRemedy reports whether the same action of a person solves both problems. For example, an informer needs both
@@ -196,8 +199,8 @@ func (p Problem) key() problemKey { return problemKey{p.System, p.Namespace, p.R
 // requests for a moment, and does not serve all resources yet.
 func (p Problem) isLasting() bool { return p.LastFailure.Sub(p.FirstFailure) >= minFailureDuration }
 
-// problemsDesc describes the metric of the problems.
-func problemsDesc() *prometheus.Desc {
+// problemsMetricDesc describes the metric of the problems.
+func problemsMetricDesc() *prometheus.Desc {
 	return prometheus.NewDesc(
 		"millwright_process_problems",
 		"1 for each kind of request that this process may not send, or that fails: refused, unauthenticated, unserved, failing or unanswered. The system is control, target, temporal, or namespace/name of a Cluster of Cluster API.",
@@ -207,13 +210,13 @@ func problemsDesc() *prometheus.Desc {
 }
 
 // Describe implements prometheus.Collector.
-func (r *Recorder) Describe(descs chan<- *prometheus.Desc) { descs <- problemsDesc() }
+func (r *Recorder) Describe(descs chan<- *prometheus.Desc) { descs <- problemsMetricDesc() }
 
 // Collect implements prometheus.Collector.
 func (r *Recorder) Collect(samples chan<- prometheus.Metric) {
 	for _, p := range r.List() {
 		samples <- prometheus.MustNewConstMetric(
-			problemsDesc(), prometheus.GaugeValue, 1, string(p.System), p.Resource, p.Verb, string(p.Kind),
+			problemsMetricDesc(), prometheus.GaugeValue, 1, string(p.System), p.Resource, p.Verb, string(p.Kind),
 		)
 	}
 }

@@ -27,28 +27,28 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// server is an API server that gives the same answer to every request.
-type server struct {
-	code      int
-	message   string
-	reason    metav1.StatusReason
-	details   *metav1.StatusDetails
-	err       error
-	mediaType string // media type of the answer
+// fakeAPIServer is an API server that gives the same answer to every request.
+type fakeAPIServer struct {
+	code           int
+	message        string
+	reason         metav1.StatusReason
+	details        *metav1.StatusDetails
+	transportError error
+	mediaType      string // media type of the answer
 }
 
 // newDenyingServer is an API server whose admission webhook denies requests with this status code.
-func newDenyingServer(code int) server {
-	return server{
+func newDenyingServer(code int) fakeAPIServer {
+	return fakeAPIServer{
 		code:      code,
 		message:   `admission webhook "w.example.com" denied the request: no`,
 		mediaType: runtime.ContentTypeJSON,
 	}
 }
 
-func (s *server) RoundTrip(*http.Request) (*http.Response, error) {
-	if s.err != nil {
-		return nil, s.err
+func (s *fakeAPIServer) RoundTrip(*http.Request) (*http.Response, error) {
+	if s.transportError != nil {
+		return nil, s.transportError
 	}
 	body := []byte(s.message)
 	if s.mediaType != "" {
@@ -99,42 +99,42 @@ func sendRequestTwice(t *testing.T, r *Recorder, to http.RoundTripper, text stri
 }
 
 // A failed request is a problem of the process only if the cause is neither the request's object nor a temporary state.
-func TestWhichAnswersAreProblems(t *testing.T) {
+func TestAnswersAreClassifiedAsProblems(t *testing.T) {
 	const denied = `User "w" cannot %s resource "x" in API group ""`
 	for name, row := range map[string]struct {
 		request string
-		answer  server
+		answer  fakeAPIServer
 		lasts   bool // the failure lasts for some seconds
 		text    string
 	}{
 		"a role is not bound": {
 			"GET " + deploymentsPath + "?watch=1",
-			server{code: 403, message: fmt.Sprintf(denied, "list"), mediaType: runtime.ContentTypeProtobuf},
+			fakeAPIServer{code: 403, message: fmt.Sprintf(denied, "list"), mediaType: runtime.ContentTypeProtobuf},
 			false,
 			`the worker may not watch machinedeployments.machine.sapcloud.io in namespace shop: User "w" cannot list resource "x" in API group ""`,
 		},
 		"a right to write a status is missing": {
 			"PUT " + deploymentsPath + "/web/status",
-			server{code: 403, message: fmt.Sprintf(denied, "update"), mediaType: runtime.ContentTypeJSON},
+			fakeAPIServer{code: 403, message: fmt.Sprintf(denied, "update"), mediaType: runtime.ContentTypeJSON},
 			false,
 			`the worker may not update machinedeployments.machine.sapcloud.io/status in namespace shop: User "w" cannot update resource "x" in API group ""`,
 		},
 		"the API server has an address with a path": {
 			"GET /k8s/clusters/c/api/v1/nodes/n",
-			server{code: 403, message: "not for w"},
+			fakeAPIServer{code: 403, message: "not for w"},
 			false,
 			"the worker may not get nodes: not for w",
 		},
-		"credentials that are renewed": {"GET /api/v1/nodes", server{code: 401, message: "Unauthorized"}, false, ""},
+		"credentials that are renewed": {"GET /api/v1/nodes", fakeAPIServer{code: 401, message: "Unauthorized"}, false, ""},
 		"credentials that have expired": {
 			"PUT " + deploymentsPath + "/web",
-			server{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, mediaType: runtime.ContentTypeJSON},
+			fakeAPIServer{code: 401, message: "Unauthorized", reason: metav1.StatusReasonUnauthorized, mediaType: runtime.ContentTypeJSON},
 			true,
 			"the API server does not accept the credentials of the worker: Unauthorized",
 		},
 		"a policy refuses an object like an authenticator": {
 			"PUT " + deploymentsPath + "/web",
-			server{
+			fakeAPIServer{
 				code:      401,
 				message:   `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`,
 				reason:    metav1.StatusReasonUnauthorized,
@@ -147,68 +147,68 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 		"a webhook refuses an object like a busy API server": {"POST " + deploymentsPath, newDenyingServer(429), true, ""},
 		"a webhook refuses an object like one that is down":  {"POST " + deploymentsPath, newDenyingServer(503), true, ""},
 		"a control plane whose kind is installed later": {
-			"GET /apis/controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes?watch=true", server{code: 404}, true, "",
+			"GET /apis/controlplane.cluster.x-k8s.io/v1beta2/kubeadmcontrolplanes?watch=true", fakeAPIServer{code: 404}, true, "",
 		},
 		"the resource is not served": {
 			"GET " + deploymentsPath,
-			server{code: 404, message: "the server could not find the requested resource"},
+			fakeAPIServer{code: 404, message: "the server could not find the requested resource"},
 			false,
 			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: the server could not find the requested resource",
 		},
-		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", server{code: 404}, false, ""},
-		"an object is gone":        {"GET " + deploymentsPath + "/web", server{code: 404}, false, ""},
+		"a target without budgets": {"GET /apis/policy/v1/poddisruptionbudgets", fakeAPIServer{code: 404}, false, ""},
+		"an object is gone":        {"GET " + deploymentsPath + "/web", fakeAPIServer{code: 404}, false, ""},
 		"a policy refuses an object": {
-			"POST " + deploymentsPath, server{code: 403, message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`}, false, "",
+			"POST " + deploymentsPath, fakeAPIServer{code: 403, message: `"web" is forbidden: ValidatingAdmissionPolicy 'denied' denied request`}, false, "",
 		},
-		"a quota is used up": {"POST " + deploymentsPath, server{code: 403, message: `"web" is forbidden: exceeded quota`}, true, ""},
-		"an invalid object":  {"POST " + deploymentsPath, server{code: 422, message: "invalid"}, true, ""},
-		"a conflict":         {"PUT " + deploymentsPath + "/web", server{code: 409}, true, ""},
+		"a quota is used up": {"POST " + deploymentsPath, fakeAPIServer{code: 403, message: `"web" is forbidden: exceeded quota`}, true, ""},
+		"an invalid object":  {"POST " + deploymentsPath, fakeAPIServer{code: 422, message: "invalid"}, true, ""},
+		"a conflict":         {"PUT " + deploymentsPath + "/web", fakeAPIServer{code: 409}, true, ""},
 		"an internal error for a moment": {
-			"GET " + deploymentsPath, server{code: 500, message: "conversion webhook is down"}, false, "",
+			"GET " + deploymentsPath, fakeAPIServer{code: 500, message: "conversion webhook is down"}, false, "",
 		},
 		"an internal error that lasts": {
 			"GET " + deploymentsPath,
-			server{code: 500, message: "conversion webhook is down"},
+			fakeAPIServer{code: 500, message: "conversion webhook is down"},
 			true,
 			"the worker cannot list machinedeployments.machine.sapcloud.io in namespace shop: conversion webhook is down",
 		},
 		"a webhook is down for an object": {
-			"POST " + deploymentsPath, server{code: 500, message: "failed calling webhook"}, true, "",
+			"POST " + deploymentsPath, fakeAPIServer{code: 500, message: "failed calling webhook"}, true, "",
 		},
 		"a webhook that has seen a Secret": {
 			"PATCH /api/v1/namespaces/shop/secrets/small",
-			server{code: 503, message: "webhook saw hunter2"},
+			fakeAPIServer{code: 503, message: "webhook saw hunter2"},
 			true,
 			"the worker cannot patch secrets in namespace shop: the API server answered 503 Service Unavailable",
 		},
 		"the API server is overloaded": {
 			"GET /api/v1/nodes",
-			server{code: 429, message: "too many requests"},
+			fakeAPIServer{code: 429, message: "too many requests"},
 			true,
 			"the worker cannot list nodes: too many requests",
 		},
-		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 429}, true, ""},
+		"a budget allows no eviction": {"POST /api/v1/namespaces/shop/pods/p/eviction", fakeAPIServer{code: 429}, true, ""},
 		"two budgets select one pod": {
-			"POST /api/v1/namespaces/shop/pods/p/eviction", server{code: 500, message: "This pod has more than one PodDisruptionBudget"}, true, "",
+			"POST /api/v1/namespaces/shop/pods/p/eviction", fakeAPIServer{code: 500, message: "This pod has more than one PodDisruptionBudget"}, true, "",
 		},
 		"nobody answers": {
 			"GET /api/v1/nodes",
-			server{err: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")},
+			fakeAPIServer{transportError: errors.New("dial tcp 10.0.0.1:443: connect: connection refused")},
 			true,
 			"the worker gets no answer from the API server: dial tcp 10.0.0.1:443: connect: connection refused",
 		},
 		"an answer is too late": {
-			"GET /api/v1/nodes", server{err: context.DeadlineExceeded}, true, "the worker cannot list nodes: no answer in time",
+			"GET /api/v1/nodes", fakeAPIServer{transportError: context.DeadlineExceeded}, true, "the worker cannot list nodes: no answer in time",
 		},
-		"a request is called off": {"GET /api/v1/nodes", server{err: context.Canceled}, true, ""},
-		"no resource":             {"GET /version", server{code: 500}, true, ""},
-		"only discovery":          {"GET /apis/apps/v1", server{code: 500}, true, ""},
+		"a request is called off": {"GET /api/v1/nodes", fakeAPIServer{transportError: context.Canceled}, true, ""},
+		"no resource":             {"GET /version", fakeAPIServer{code: 500}, true, ""},
+		"only discovery":          {"GET /apis/apps/v1", fakeAPIServer{code: 500}, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := New("prod")
 				body := sendRequest(t, r, &row.answer, row.request)
-				if row.answer.mediaType == "" && row.answer.err == nil {
+				if row.answer.mediaType == "" && row.answer.transportError == nil {
 					assert.Equal(t, row.answer.message, body, "the client reads the whole answer")
 				}
 				assert.Empty(t, r.List(), "the answer may be a momentary one")
@@ -222,14 +222,14 @@ func TestWhichAnswersAreProblems(t *testing.T) {
 				}
 				require.Len(t, r.List(), 1)
 				assert.Equal(t, row.text, r.List()[0].Text("worker"))
-				sendRequest(t, r, &server{code: 200}, row.request)
+				sendRequest(t, r, &fakeAPIServer{code: 200}, row.request)
 				assert.Empty(t, r.List(), "the request has succeeded since")
 			})
 		})
 	}
 }
 
-func TestProblemsAreBoundedAndForgotten(t *testing.T) {
+func TestProblemsAreLimitedAndExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		for i := range 100 {
@@ -237,7 +237,7 @@ func TestProblemsAreBoundedAndForgotten(t *testing.T) {
 			sendRequestTwice(
 				t,
 				r,
-				&server{code: 403, message: strings.Repeat("no ", 1000)},
+				&fakeAPIServer{code: 403, message: strings.Repeat("no ", 1000)},
 				fmt.Sprintf("GET /api/v1/things%02d", i),
 			)
 		}
@@ -261,7 +261,7 @@ func TestProblemsOfNamespacesAreSeparate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(code int, namespace, query string) {
-			sendRequestTwice(t, r, &server{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
+			sendRequestTwice(t, r, &fakeAPIServer{code: code, message: "no"}, "GET /api/v1/namespaces/"+namespace+"/pods"+query)
 		}
 		ask(403, "b", "")
 		ask(200, "a", "")
@@ -286,16 +286,16 @@ func TestARejectedWatchDoesNotEndAListProblem(t *testing.T) {
 		r := New("prod")
 		const streamed = "GET " + deploymentsPath + "?watch=true&sendInitialEvents=true"
 		for range 5 {
-			sendRequest(t, r, &server{code: 422, message: "sendInitialEvents is forbidden"}, streamed)
-			sendRequest(t, r, &server{code: 500, message: "conversion webhook is down"}, "GET "+deploymentsPath)
+			sendRequest(t, r, &fakeAPIServer{code: 422, message: "sendInitialEvents is forbidden"}, streamed)
+			sendRequest(t, r, &fakeAPIServer{code: 500, message: "conversion webhook is down"}, "GET "+deploymentsPath)
 			time.Sleep(time.Second)
 		}
 		require.Len(t, r.List(), 1)
 		for _, code := range []int{400, 410, 422} {
-			sendRequest(t, r, &server{code: code}, "GET "+deploymentsPath)
+			sendRequest(t, r, &fakeAPIServer{code: code}, "GET "+deploymentsPath)
 			require.Len(t, r.List(), 1, "%d is no success", code)
 		}
-		sendRequest(t, r, &server{code: 200}, streamed)
+		sendRequest(t, r, &fakeAPIServer{code: 200}, streamed)
 		assert.Empty(t, r.List(), "a watch that begins with the objects is a list, too")
 	})
 }
@@ -330,7 +330,7 @@ func TestFailedCredentialPluginIsAProblem(t *testing.T) {
 	}
 }
 
-func TestWhichTemporalErrorsAreProblems(t *testing.T) {
+func TestTemporalErrorsAreClassifiedAsProblems(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		ask := func(err error) {
@@ -399,17 +399,17 @@ func TestProblemsAreWrittenToTheLease(t *testing.T) {
 		a, b := New("prod"), New("prod")
 		prepared := 0
 		prepare := func(*coordinationv1.Lease) { prepared++ }
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		_, err := client.Get(ctx, "millwright-worker", metav1.GetOptions{})
 		require.True(t, apierrors.IsNotFound(err), "nothing is written without a problem")
 
-		sendRequestTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		sendRequestTwice(t, a, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 1, prepared)
-		sendRequestTwice(t, b, &server{code: 403, message: "no"}, "GET /api/v1/pods")
-		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		sendRequestTwice(t, b, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/pods")
+		_, err = b.WrapLeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		by := func() (names []string) {
 			for _, report := range ReadReports(lease(), time.Now()) {
@@ -419,21 +419,21 @@ func TestProblemsAreWrittenToTheLease(t *testing.T) {
 		}
 		assert.Equal(t, []string{"b pods", "a nodes"}, by(), "each process keeps the reports of the others")
 
-		sendRequest(t, b, &server{code: 200}, "GET /api/v1/pods")
-		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		sendRequest(t, b, &fakeAPIServer{code: 200}, "GET /api/v1/pods")
+		_, err = b.WrapLeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Equal(t, []string{"a nodes"}, by())
-		sendRequest(t, a, &server{code: 200}, "GET /api/v1/nodes")
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		sendRequest(t, a, &fakeAPIServer{code: 200}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Empty(t, by(), "a problem that is gone is shown no more")
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 2, prepared, "and then nothing is written")
-		sendRequestTwice(t, a, &server{code: 403, message: "no"}, "GET /api/v1/nodes")
-		require.NoError(t, a.WriteToLease(ctx, a.LeaseClient(client, "a"), "millwright-worker", prepare))
+		sendRequestTwice(t, a, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/nodes")
+		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, "prod", ReadReports(lease(), time.Now())[0].Installation)
 		assert.Empty(t, ReadReports(lease(), time.Now().Add(2*time.Minute+time.Second)), "nobody writes the Lease any more")
 		time.Sleep(maxReportAge + time.Second)
-		_, err = b.LeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
+		_, err = b.WrapLeaseClient(client, "b").Update(ctx, lease(), metav1.UpdateOptions{})
 		require.NoError(t, err)
 		assert.Empty(t, by(), "process a writes no more")
 		assert.NotContains(t, lease().Annotations, "machine.sapcloud.io/problems")
@@ -449,12 +449,12 @@ func TestUnreadableReportsAreIgnored(t *testing.T) {
 	}
 }
 
-func TestProblemsMetric(t *testing.T) {
+func TestProblemsAreExportedAsMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New("prod")
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(r)
-		sendRequestTwice(t, r, &server{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
+		sendRequestTwice(t, r, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/nodes/web-1")
 		families, err := registry.Gather()
 		require.NoError(t, err)
 		require.Len(t, families, 1)

@@ -68,7 +68,7 @@ func (t recordingTransport) RoundTrip(request *http.Request) (*http.Response, er
 	case err != nil:
 		t.recorder.recordFailure(all, Unanswered, err.Error())
 	default:
-		switch kind, words := responseProblem(k, response); {
+		switch kind, words := classifyResponse(k, response); {
 		case kind == Unauthenticated: // the API server rejects all requests
 			t.recorder.recordFailure(all, kind, words)
 		case kind != "":
@@ -149,10 +149,10 @@ func (k problemKey) needsInstalledCRD() bool {
 	return group == v1alpha1.GroupName || group == clusterv1.GroupVersion.Group
 }
 
-// responseProblem returns the problem that a response shows, with the API server's message; the kind is empty if the
+// classifyResponse returns the problem that a response shows, with the API server's message; the kind is empty if the
 // response is no problem of the process. A response about a single object is no problem of the process, because the
 // object shows it.
-func responseProblem(k problemKey, response *http.Response) (kind Kind, words string) {
+func classifyResponse(k problemKey, response *http.Response) (kind FailureKind, words string) {
 	if response.StatusCode < http.StatusBadRequest {
 		return "", ""
 	}
@@ -169,7 +169,7 @@ func responseProblem(k problemKey, response *http.Response) (kind Kind, words st
 	return failedWriteKind(k, response.StatusCode, status), words
 }
 
-func failedReadKind(k problemKey, code int) Kind {
+func failedReadKind(k problemKey, code int) FailureKind {
 	switch {
 	case code == http.StatusUnauthorized:
 		return Unauthenticated
@@ -184,7 +184,7 @@ func failedReadKind(k problemKey, code int) Kind {
 	}
 }
 
-func failedWriteKind(k problemKey, code int, status *metav1.Status) Kind {
+func failedWriteKind(k problemKey, code int, status *metav1.Status) FailureKind {
 	switch {
 	// an admission policy returned 401: a failed authentication sets no Details
 	case code == http.StatusUnauthorized && status.Details != nil:
@@ -203,15 +203,15 @@ func failedWriteKind(k problemKey, code int, status *metav1.Status) Kind {
 	}
 }
 
-// maxAnswerBytes is the maximum number of bytes that readStatus reads from a response. A response with an error has
+// maxStatusBytes is the maximum number of bytes that readStatus reads from a response. A response with an error has
 // some hundred bytes.
-const maxAnswerBytes = 64 << 10
+const maxStatusBytes = 64 << 10
 
 // readStatus returns the Status in an error response. If the response contains no Status, the message is the text of
 // the response. The caller can still read the body afterwards.
 func readStatus(response *http.Response) *metav1.Status {
 	body := response.Body
-	data, _ := io.ReadAll(io.LimitReader(body, maxAnswerBytes)) // the caller gets the same error when it reads the body
+	data, _ := io.ReadAll(io.LimitReader(body, maxStatusBytes)) // the caller gets the same error when it reads the body
 	response.Body = struct {
 		io.Reader
 		io.Closer

@@ -15,16 +15,16 @@ func (p Problem) Text(process string) string {
 			" in namespace %s",
 			p.Namespace,
 		) + phrase.TextIf(p.AffectsOtherNamespaces, " and others") +
-		p.System.clusterText(" of ")
+		p.System.clusterPhrase(" of ")
 	switch {
 	case p.System == Temporal && p.Kind == Unanswered:
 		return "Temporal does not serve " + p.Verb + " to the " + process + ": " + p.Message
 	case p.System == Temporal:
 		return "Temporal refuses " + p.Verb + " to the " + process + ": " + p.Message
 	case p.Kind == Unanswered:
-		return "the " + process + " gets no answer from the API server" + p.System.clusterText(" of ") + ": " + p.Message
+		return "the " + process + " gets no answer from the API server" + p.System.clusterPhrase(" of ") + ": " + p.Message
 	case p.Kind == Unauthenticated:
-		return "the API server" + p.System.clusterText(
+		return "the API server" + p.System.clusterPhrase(
 			" of ",
 		) + " does not accept the credentials of the " + process + ": " + p.Message
 	case p.Kind == Refused:
@@ -34,8 +34,8 @@ func (p Problem) Text(process string) string {
 	}
 }
 
-// clusterText returns the name of the system's cluster after a preposition; empty for the control cluster.
-func (s System) clusterText(preposition string) string {
+// clusterPhrase returns the name of the system's cluster after a preposition; empty for the control cluster.
+func (s System) clusterPhrase(preposition string) string {
 	return phrase.TextIf(s == TargetCluster, "%sthe target cluster", preposition) +
 		phrase.TextIf(s.IsWorkloadCluster(), "%sthe workload cluster %s", preposition, s)
 }
@@ -54,7 +54,7 @@ func (s System) kubeconfigLocation(process string) string {
 
 // Remedy returns how an operator can solve the problem.
 func (p Problem) Remedy(process string) string {
-	at := phrase.TextIf(p.System != ControlCluster, " (%s)", p.System.clusterText("in "))
+	at := phrase.TextIf(p.System != ControlCluster, " (%s)", p.System.clusterPhrase("in "))
 	switch {
 	case p.System == Temporal && p.Kind == Unanswered:
 		return "does Temporal run at --temporal-address of the " + process + "? look at its services and at the network"

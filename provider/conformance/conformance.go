@@ -35,9 +35,9 @@ type Cloud struct {
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// ClassWithInitialize is a class with the initialize step: its instances wait for InitializeInstance. Class must have
+	// ClassWithInitializeStep is a class with the initialize step: its instances wait for InitializeInstance. Class must have
 	// no initialize step.
-	ClassWithInitialize *provider.Class
+	ClassWithInitializeStep *provider.Class
 
 	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil
 	// means that Machine.Cluster alone determines the cluster of an instance.
@@ -57,10 +57,10 @@ type Cloud struct {
 	// SupportedCodes are the codes that FailNextCall supports. Nil means all codes.
 	SupportedCodes []provider.Code
 
-	// IsRegularAnswer reports whether a code from the cloud is not an error for this method, so that the method may
-	// succeed after FailNextCall with the code. If IsRegularAnswer is nil, only NotFound of DeleteInstance is a regular
+	// IsSuccessCode reports whether a code from the cloud is not an error for this method, so that the method may
+	// succeed after FailNextCall with the code. If IsSuccessCode is nil, only NotFound of DeleteInstance is a regular
 	// answer.
-	IsRegularAnswer func(method provider.Method, code provider.Code) bool
+	IsSuccessCode func(method provider.Method, code provider.Code) bool
 
 	// LacksRetryDelays is true if the cloud's errors contain no retry delay: FailNextCall does not support RetryAfter.
 	LacksRetryDelays bool
@@ -69,29 +69,29 @@ type Cloud struct {
 	// waits until the request ends or the deadline of the call passes.
 	CannotCancelCreate bool
 
-	// HangCalls makes calls of a method hang until the test ends. The suite calls HangCalls for the same methods as
+	// BlockCalls makes calls of a method hang until the test ends. The suite calls BlockCalls for the same methods as
 	// FailNextCall.
-	HangCalls func(method provider.Method)
+	BlockCalls func(method provider.Method)
 
 	// RequiresUniqueNames is true if the cloud never has two instances with the same name: a second create request with
 	// a name changes the existing instance.
 	RequiresUniqueNames bool
 
-	// CreateByHand creates an instance of Class for the machine without the driver, as another program would.
-	// CreateByHand creates the instance even if the machine already has an instance. If Machine.UID is empty, the
+	// CreateInstanceByHand creates an instance of Class for the machine without the driver, as another program would.
+	// CreateInstanceByHand creates the instance even if the machine already has an instance. If Machine.UID is empty, the
 	// instance has no UID tag.
-	CreateByHand func(machine provider.Machine)
+	CreateInstanceByHand func(machine provider.Machine)
 }
 
 // Timeouts of the suite, and the cluster name in its machines.
 const (
-	// maxReturnTime is the maximum time in which a call must return after its context is done. The time is long because
+	// maxReturnDelay is the maximum time in which a call must return after its context is done. The time is long because
 	// test machines stall. The long limit still detects a call that ignores its context, because such a call never
 	// returns.
-	maxReturnTime = time.Minute
+	maxReturnDelay = time.Minute
 
-	// maxActionTime is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
-	maxActionTime = 2 * time.Minute
+	// maxActionWait is the maximum wait for a slow action of a cloud, such as the deletion of an instance.
+	maxActionWait = 2 * time.Minute
 
 	clusterName = "conformance"
 )

@@ -21,7 +21,7 @@ func (s *conformanceTest) TestEveryCodeOfTheCloudIsReturned() {
 			}
 			s.FailNextCall(method, provider.Errorf(code, "the cloud says no"))
 			err := s.callMethod(s.T().Context(), method, of)
-			if s.isRegularAnswer(method, code) {
+			if s.isSuccessCode(method, code) {
 				continue // the provider's own tests cover this code
 			}
 			if method == provider.MethodDeleteInstance && code == provider.NotFound {
@@ -112,7 +112,7 @@ func (s *conformanceTest) TestEachCallUsesTheCredentialsOfItsClass() {
 }
 
 func (s *conformanceTest) TestDeadlineIsRespected() {
-	s.skipUnlessSupported(s.HangCalls != nil, "make calls hang")
+	s.skipUnlessSupported(s.BlockCalls != nil, "make calls hang")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -121,18 +121,18 @@ func (s *conformanceTest) TestDeadlineIsRespected() {
 		if method == provider.MethodCreateInstance {
 			of = fresh
 		}
-		s.HangCalls(method)
+		s.BlockCalls(method)
 		const within = 20 * time.Millisecond
 		ctx, cancel := context.WithTimeout(s.T().Context(), within)
 		begun := time.Now()
 		s.requireCode(s.callMethod(ctx, method, of), provider.DeadlineExceeded)
-		s.Less(time.Since(begun), within+maxReturnTime, method)
+		s.Less(time.Since(begun), within+maxReturnDelay, method)
 		cancel()
 	}
 }
 
 func (s *conformanceTest) TestCancellationIsRespected() {
-	s.skipUnlessSupported(s.HangCalls != nil, "make calls hang")
+	s.skipUnlessSupported(s.BlockCalls != nil, "make calls hang")
 	m := s.newMachine()
 	m = withRecordedInstance(m, s.createInstance(s.Class, m))
 	fresh := s.newMachine()
@@ -141,7 +141,7 @@ func (s *conformanceTest) TestCancellationIsRespected() {
 		if method == provider.MethodCreateInstance {
 			of = fresh
 		}
-		s.HangCalls(method)
+		s.BlockCalls(method)
 		ctx, cancel := context.WithCancel(s.T().Context())
 		want := provider.Canceled
 		if method == provider.MethodCreateInstance && s.CannotCancelCreate {
@@ -154,7 +154,7 @@ func (s *conformanceTest) TestCancellationIsRespected() {
 		}
 		begun := time.Now()
 		s.requireCode(s.callMethod(ctx, method, of), want)
-		s.Less(time.Since(begun), maxReturnTime, method)
+		s.Less(time.Since(begun), maxReturnDelay, method)
 	}
 }
 

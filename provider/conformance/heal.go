@@ -9,7 +9,7 @@ func (s *conformanceTest) TestCreateSucceedsAfterEveryErrorCode() {
 	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	count := 0
 	for _, code := range s.SupportedCodes {
-		if s.isRegularAnswer(provider.MethodCreateInstance, code) {
+		if s.isSuccessCode(provider.MethodCreateInstance, code) {
 			continue
 		}
 		count++
@@ -27,7 +27,7 @@ func (s *conformanceTest) TestCreateSucceedsAfterEveryErrorCode() {
 func (s *conformanceTest) TestDeleteSucceedsAfterEveryErrorCode() {
 	s.skipUnlessSupported(s.FailNextCall != nil, "make calls fail")
 	for _, code := range s.SupportedCodes {
-		if code == provider.NotFound || s.isRegularAnswer(provider.MethodDeleteInstance, code) {
+		if code == provider.NotFound || s.isSuccessCode(provider.MethodDeleteInstance, code) {
 			continue // this code means that the instance is gone
 		}
 		m := s.newMachine()
@@ -36,6 +36,6 @@ func (s *conformanceTest) TestDeleteSucceedsAfterEveryErrorCode() {
 		s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), code)
 		s.Len(s.listInstances(), 1, "after %s", code)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-		s.waitUntilGone(m)
+		s.waitUntilNotFound(m)
 	}
 }

@@ -16,7 +16,7 @@ func (s *conformanceTest) setUp() {
 	s.Cloud = s.harness.NewCloud(s.T())
 	s.machineCount = 0
 	s.Class = withCanarySecrets(s.Class)
-	for _, class := range []**provider.Class{&s.ClassWithInitialize, &s.OtherClusterClass} {
+	for _, class := range []**provider.Class{&s.ClassWithInitializeStep, &s.OtherClusterClass} {
 		if *class != nil {
 			*class = new(withCanarySecrets(**class))
 		}
@@ -85,11 +85,11 @@ func withRecordedInstance(m provider.Machine, i provider.Instance) provider.Mach
 func (s *conformanceTest) createInstance(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
 	defer s.waitForConsistencyWindow()
-	return s.createWithoutWait(class, m)
+	return s.createInstanceWithoutWait(class, m)
 }
 
-// createWithoutWait creates an instance. The test fails if the creation fails.
-func (s *conformanceTest) createWithoutWait(class provider.Class, m provider.Machine) provider.Instance {
+// createInstanceWithoutWait creates an instance. The test fails if the creation fails.
+func (s *conformanceTest) createInstanceWithoutWait(class provider.Class, m provider.Machine) provider.Instance {
 	s.T().Helper()
 	instance, err := s.Provider.CreateInstance(s.T().Context(), class, m)
 	s.Require().NoError(err)
@@ -106,11 +106,11 @@ func (s *conformanceTest) waitForConsistencyWindow() {
 	time.Sleep(traits.Window)
 }
 
-// createInstanceByHand calls CreateByHand for the machine, and waits until every read shows the instance.
+// createInstanceByHand calls CreateInstanceByHand for the machine, and waits until every read shows the instance.
 func (s *conformanceTest) createInstanceByHand(m provider.Machine) {
 	s.T().Helper()
-	s.skipUnlessSupported(s.CreateByHand != nil, "plant instances")
-	s.CreateByHand(m)
+	s.skipUnlessSupported(s.CreateInstanceByHand != nil, "plant instances")
+	s.CreateInstanceByHand(m)
 	s.waitForConsistencyWindow()
 }
 
@@ -164,15 +164,15 @@ func (s *conformanceTest) requireNoSecrets(err error, result any) {
 	}
 }
 
-// waitUntilGone waits until InstanceStatus returns NotFound for the machine.
-func (s *conformanceTest) waitUntilGone(m provider.Machine) {
+// waitUntilNotFound waits until InstanceStatus returns NotFound for the machine.
+func (s *conformanceTest) waitUntilNotFound(m provider.Machine) {
 	s.T().Helper()
 	s.waitForConsistencyWindow()
 	m.NeverTried = true // the Provider then searches only once per call; Eventually repeats the call
 	s.Eventually(func() bool {
 		_, err := s.Provider.InstanceStatus(s.T().Context(), s.Class, m)
 		return provider.CodeOfError(err) == provider.NotFound
-	}, maxActionTime, 5*time.Millisecond)
+	}, maxActionWait, 5*time.Millisecond)
 }
 
 // skipWithoutUIDTags skips a test about UID tags if instances of the cloud carry no UID tags. Parameter instead is the
@@ -184,9 +184,9 @@ func (s *conformanceTest) skipWithoutUIDTags(instead string) {
 	}
 }
 
-// isRegularAnswer calls Cloud.IsRegularAnswer; it returns false if that field is nil.
-func (s *conformanceTest) isRegularAnswer(method provider.Method, code provider.Code) bool {
-	return s.IsRegularAnswer != nil && s.IsRegularAnswer(method, code)
+// isSuccessCode calls Cloud.IsSuccessCode; it returns false if that field is nil.
+func (s *conformanceTest) isSuccessCode(method provider.Method, code provider.Code) bool {
+	return s.IsSuccessCode != nil && s.IsSuccessCode(method, code)
 }
 
 // createTwoInstancesByHand creates two instances with the machine's name by hand.

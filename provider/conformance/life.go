@@ -49,38 +49,42 @@ func (s *conformanceTest) TestStatusOfSeveralInstancesIsOutOfRange() {
 	s.requireCode(err, provider.OutOfRange)
 }
 
-func (s *conformanceTest) TestInitialize() {
-	s.skipUnlessSupported(s.ClassWithInitialize != nil, "make instances that wait to be initialized")
+func (s *conformanceTest) TestInitializeRunsTheInitializeStep() {
+	s.skipUnlessSupported(s.ClassWithInitializeStep != nil, "make instances that wait to be initialized")
 	m := s.newMachine()
-	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitialize, m)
+	_, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitializeStep, m)
 	s.requireCode(err, provider.NotFound)
 
-	made := s.createInstance(*s.ClassWithInitialize, m)
+	made := s.createInstance(*s.ClassWithInitializeStep, m)
 	s.Equal(provider.Uninitialized, made.State)
 	m = withRecordedInstance(m, made)
-	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitialize, m)
+	_, err = s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitializeStep, m)
 	waits := s.requireErrorWithCode(err, provider.NotInitialized)
 	s.Require().NotNil(waits.Instance)
 	s.Equal(made.ProviderID, waits.Instance.ProviderID)
 	s.requireSameNodeName(made, *waits.Instance)
-	s.Equal(made.ProviderID, s.createInstance(*s.ClassWithInitialize, m).ProviderID, "adopted before it is initialized")
+	s.Equal(
+		made.ProviderID,
+		s.createInstance(*s.ClassWithInitializeStep, m).ProviderID,
+		"adopted before it is initialized",
+	)
 
 	for range 2 {
-		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitialize, m)
+		done, err := s.Provider.InitializeInstance(s.T().Context(), *s.ClassWithInitializeStep, m)
 		s.Require().NoError(err)
 		s.Equal(made.ProviderID, done.ProviderID)
 		s.NotEqual(provider.Uninitialized, done.State)
 		s.waitForConsistencyWindow()
 	}
-	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitialize, m)
+	seen, err := s.Provider.InstanceStatus(s.T().Context(), *s.ClassWithInitializeStep, m)
 	s.Require().NoError(err)
 	s.NotEqual(provider.Uninitialized, seen.State)
 }
 
-func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
+func (s *conformanceTest) TestInitializeIsHarmlessWithoutInitializeStep() {
 	m := s.newMachine()
 	// the test does not wait for the consistency window, because InitializeInstance may be called at once
-	made := s.createWithoutWait(s.Class, m)
+	made := s.createInstanceWithoutWait(s.Class, m)
 	done, err := s.Provider.InitializeInstance(s.T().Context(), s.Class, withRecordedInstance(m, made))
 	if err != nil {
 		s.requireCode(err, provider.Unimplemented)
@@ -89,7 +93,7 @@ func (s *conformanceTest) TestInitializeWithoutInitializeStep() {
 	s.Equal(made.ProviderID, done.ProviderID)
 }
 
-func (s *conformanceTest) TestDeleteOfAnAbsentInstanceIsASuccess() {
+func (s *conformanceTest) TestDeleteOfAnAbsentInstanceSucceeds() {
 	m := s.newMachine()
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)))
@@ -104,7 +108,7 @@ func (s *conformanceTest) TestDeleteByProviderIDOrUID() {
 	for _, m := range []provider.Machine{byID, withPossibleEarlierCreate(byUID)} {
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
-		s.waitUntilGone(m)
+		s.waitUntilNotFound(m)
 		s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, once it is gone")
 	}
 	left := s.listInstances()
@@ -118,7 +122,7 @@ func (s *conformanceTest) TestDeleteByProviderID() {
 	kept := s.createInstance(s.Class, other)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, at once")
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), "again, once it is gone")
 	left := s.listInstances()
 	s.Require().Len(left, 1)
@@ -137,12 +141,12 @@ func (s *conformanceTest) TestANameAloneDeletesNothing() {
 	s.Len(s.listInstances(), 1)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 	s.Empty(s.listInstances())
 }
 
 // A Machine may have the provider ID of another Machine's instance, for example as a copy of the other Machine.
-func (s *conformanceTest) TestAnInstanceOfAnotherMachineIsRefused() {
+func (s *conformanceTest) TestRequestsForAnInstanceOfAnotherMachineAreRefused() {
 	if s.hasNamedInstances {
 		s.T().Skip("instances of this cloud carry no UID: the caller looks who names them")
 	}
@@ -165,16 +169,16 @@ func (s *conformanceTest) TestAnInstanceOfAnotherMachineIsRefused() {
 	s.Require().NoError(err)
 	s.Equal(made.ProviderID, adopted.ProviderID)
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stranger))
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 	s.Empty(s.listInstances())
 }
 
-func (s *conformanceTest) TestDeleteWithOnlyAProviderID() {
+func (s *conformanceTest) TestDeleteNeedsOnlyAProviderID() {
 	m := s.newMachine()
 	made := s.createInstance(s.Class, m)
 	stub := provider.Machine{Cluster: clusterName, Namespace: m.Namespace, Name: m.Name, ProviderID: made.ProviderID}
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, stub))
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 }
 
 func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
@@ -186,7 +190,7 @@ func (s *conformanceTest) TestDeleteByUIDDeletesDuplicates() {
 		return
 	}
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, withPossibleEarlierCreate(m)))
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 	s.Empty(s.listInstances())
 }
 
@@ -210,7 +214,7 @@ func (s *conformanceTest) TestDeleteWithoutUIDAndProviderIDIsRefused() {
 	s.requireCode(s.Provider.DeleteInstance(s.T().Context(), s.Class, m), provider.InvalidArgument)
 }
 
-func (s *conformanceTest) TestListIsScopedAndSorted() {
+func (s *conformanceTest) TestListIsSortedAndOmitsForeignInstances() {
 	s.Empty(s.listInstances())
 	want := []string{}
 	for range 12 { // with more than 10 instances, text order and number order differ

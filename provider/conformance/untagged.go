@@ -34,7 +34,7 @@ func (s *conformanceTest) TestUIDHasPriorityOverName() {
 	s.Equal(made.ProviderID, s.createInstance(s.Class, withPossibleEarlierCreate(m)).ProviderID)
 	m.ProviderID = made.ProviderID
 	s.Require().NoError(s.Provider.DeleteInstance(s.T().Context(), s.Class, m))
-	s.waitUntilGone(m)
+	s.waitUntilNotFound(m)
 	s.Len(s.listInstances(), 1, "a name alone deletes nothing")
 }
 

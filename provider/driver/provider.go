@@ -110,13 +110,13 @@ func (p *Provider) CreateInstance(
 	}
 	return p.creations.createOnce(ctx, machine.UID, func(first bool) (provider.Instance, error) {
 		machine.NeverTried = machine.NeverTried && first
-		return p.adoptOrCreate(ctx, class, machine)
+		return p.adoptOrCreateInstance(ctx, class, machine)
 	})
 }
 
 func requestToken(machine provider.Machine) string { return machine.Cluster + "/" + machine.UID }
 
-func (p *Provider) adoptOrCreate(
+func (p *Provider) adoptOrCreateInstance(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -127,7 +127,7 @@ func (p *Provider) adoptOrCreate(
 			return provider.Instance{}, err
 		}
 		if len(seen.Instances) > 0 {
-			return adoptInstance(seen.Instances, machine)
+			return singleLiveInstance(seen.Instances, machine)
 		}
 		request := CreateRequest{Token: requestToken(machine)}
 		if !seen.Now.IsZero() {
@@ -162,7 +162,7 @@ func (p *Provider) sendCreateRequest(
 		err = toProviderError(ctx, class, err, "create instance of machine %s", machine.Name)
 		return provider.Instance{LastKnownState: made.LastKnownState}, err
 	}
-	return adoptInstance([]provider.Instance{made}, machine)
+	return singleLiveInstance([]provider.Instance{made}, machine)
 }
 
 // findInstanceWithName searches for the instance that has the machine's name, after the cloud refused a create request
@@ -183,7 +183,7 @@ func (p *Provider) findInstanceWithName(
 		class,
 		machine,
 		time.Now().Add(traits.Window),
-		matchUID|matchProviderID|matchName|refuseForeign,
+		matchUID|matchProviderID|matchName|refuseForeignInstances,
 	)
 	switch {
 	case err != nil:
@@ -191,12 +191,12 @@ func (p *Provider) findInstanceWithName(
 	case len(seen.Instances) == 0:
 		return provider.Instance{}, refusal
 	}
-	return adoptInstance(seen.Instances, machine)
+	return singleLiveInstance(seen.Instances, machine)
 }
 
-// adoptInstance returns the only instance of the list. adoptInstance returns Aborted if the instance is being
+// singleLiveInstance returns the only instance of the list. singleLiveInstance returns Aborted if the instance is being
 // terminated.
-func adoptInstance(instances []provider.Instance, machine provider.Machine) (provider.Instance, error) {
+func singleLiveInstance(instances []provider.Instance, machine provider.Machine) (provider.Instance, error) {
 	instance, err := singleInstance(instances, machine)
 	switch {
 	case err != nil:
@@ -300,7 +300,7 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	if machine.UID == "" && machine.ProviderID == "" {
 		return provider.Errorf(provider.InvalidArgument, "delete instance: the machine has neither a UID nor a provider ID")
 	}
-	instances, err := p.instancesToDelete(ctx, class, machine)
+	instances, err := p.findInstancesToDelete(ctx, class, machine)
 	if err != nil {
 		return err
 	}
@@ -317,10 +317,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	return nil
 }
 
-// instancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's UID.
-// If a creation ran twice, several instances may have the machine's UID. If the provider ID is known, instancesToDelete
+// findInstancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's UID.
+// If a creation ran twice, several instances may have the machine's UID. If the provider ID is known, findInstancesToDelete
 // does not wait for instances that stale reads hide, because the caller repeats the call until no instance exists.
-func (p *Provider) instancesToDelete(
+func (p *Provider) findInstancesToDelete(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -329,7 +329,7 @@ func (p *Provider) instancesToDelete(
 		seen, err := p.searchUntilConclusive(ctx, class, machine, false)
 		return seen.Instances, err
 	}
-	seen, err := p.findInstances(ctx, class, machine, matchUID|matchProviderID|refuseForeign)
+	seen, err := p.findInstances(ctx, class, machine, matchUID|matchProviderID|refuseForeignInstances)
 	if err != nil {
 		return nil, toProviderError(ctx, class, err, "look for instance of machine %s", machine.Name)
 	}

@@ -61,7 +61,7 @@ func TestInstanceStatusFindsTheMachinesInstance(t *testing.T) {
 	}
 }
 
-func TestListIsSortedWithoutTerminatedInstances(t *testing.T) {
+func TestListIsSortedAndOmitsTerminatedInstances(t *testing.T) {
 	listed, err := driver.New(cloudWithInstances(provider.Instance{ProviderID: "b"}, provider.Instance{ProviderID: "a"},
 		provider.Instance{ProviderID: "c", State: provider.Terminated})).ListInstances(t.Context(), testClass(), "c")
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestDriverErrorsAreConvertedAndRedacted(t *testing.T) {
 	})
 }
 
-func TestDriverWithoutOptionalMethods(t *testing.T) {
+func TestOptionalDriverMethodsMayBeMissing(t *testing.T) {
 	p := driver.New(cloudWithInstances())
 	_, err := p.InitializeInstance(t.Context(), testClass(), testMachine())
 	assert.Equal(t, provider.Unimplemented, provider.CodeOfError(err))

@@ -14,8 +14,8 @@ type matchCriteria int
 const (
 	matchUID matchCriteria = 1 << iota
 	matchProviderID
-	matchName     // matches only instances without a UID
-	refuseForeign // not a criterion: makes findInstances return the error of provider.ForeignInstanceError
+	matchName              // matches only instances without a UID
+	refuseForeignInstances // not a criterion: makes findInstances return the error of provider.ForeignInstanceError
 )
 
 // findInstances calls Driver.Find once, and returns the instances that belong to the machine by one of the given
@@ -40,7 +40,11 @@ func (p *Provider) findInstances(
 		return SearchResult{}, err
 	}
 	for _, i := range found.Instances {
-		if foreign := provider.ForeignInstanceError(i, machine); foreign != nil && by&refuseForeign != 0 && !isTerminated(i) {
+		if foreign := provider.ForeignInstanceError(
+			i,
+			machine,
+		); foreign != nil && by&refuseForeignInstances != 0 &&
+			!isTerminated(i) {
 			return SearchResult{}, foreign
 		}
 	}
@@ -113,7 +117,7 @@ func (p *Provider) searchUntilConclusive(
 	machine provider.Machine,
 	creating bool,
 ) (SearchResult, error) {
-	by := matchUID | matchProviderID | refuseForeign
+	by := matchUID | matchProviderID | refuseForeignInstances
 	if creating {
 		by |= matchName
 	}
@@ -132,7 +136,7 @@ func (p *Provider) searchUntilConclusive(
 	until := begun.Add(p.requestLifetime(seen) + traits.Window)
 	switch last := machine.MayRunUntil.Add(traits.Window); {
 	case creating && p.hasUnboundedRequests(seen) && last.After(until):
-		return p.awaitOtherCreateCall(ctx, class, machine, last, by)
+		return p.searchUntilOtherCallEnds(ctx, class, machine, last, by)
 	case creating || !traits.Named:
 		return p.searchUntilDeadline(ctx, class, machine, until, by)
 	}
@@ -148,11 +152,11 @@ func (p *Provider) searchUntilConclusive(
 	return seen, err
 }
 
-// awaitOtherCreateCall searches for the instance of a create call that may still run in another process.
-// awaitOtherCreateCall ends when it finds the instance, or when the other call can no longer create an instance. If
-// awaitOtherCreateCall finds no instance, it returns Aborted, and the next CreateInstance creates the instance. The
+// searchUntilOtherCallEnds searches for the instance of a create call that may still run in another process.
+// searchUntilOtherCallEnds ends when it finds the instance, or when the other call can no longer create an instance. If
+// searchUntilOtherCallEnds finds no instance, it returns Aborted, and the next CreateInstance creates the instance. The
 // current attempt does not create the instance itself, because too little of its time is left.
-func (p *Provider) awaitOtherCreateCall(
+func (p *Provider) searchUntilOtherCallEnds(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -181,7 +185,7 @@ func (p *Provider) searchUntilDeadline(
 	by matchCriteria,
 ) (SearchResult, error) {
 	for last := false; ; {
-		err := p.waitSearchInterval(ctx, time.Until(until))
+		err := p.waitForNextSearch(ctx, time.Until(until))
 		var seen SearchResult
 		if err == nil {
 			// read the clock before the search, because the start of the search must not be before the deadline
@@ -228,8 +232,8 @@ func (p *Provider) searchPastStaleReads(
 	return p.searchUntilDeadline(ctx, class, machine, until, by)
 }
 
-// waitSearchInterval waits for the search interval or for the remaining time, whichever is shorter.
-func (p *Provider) waitSearchInterval(ctx context.Context, remaining time.Duration) error {
+// waitForNextSearch waits for the search interval or for the remaining time, whichever is shorter.
+func (p *Provider) waitForNextSearch(ctx context.Context, remaining time.Duration) error {
 	timer := time.NewTimer(min(remaining, p.searchInterval))
 	defer timer.Stop()
 	select {

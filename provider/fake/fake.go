@@ -25,14 +25,14 @@ const userDataKey = "userData"
 
 // Provider is a cloud in memory. A Provider is safe for concurrent use.
 type Provider struct {
-	hasNamedInstances     bool            // instances carry no UID tag
-	classesWithInitialize map[string]bool // classes (namespace/name) with an initialize step
+	hasNamedInstances         bool            // instances carry no UID tag
+	classesWithInitializeStep map[string]bool // classes (namespace/name) with an initialize step
 
-	mu               sync.Mutex
-	nextNumber       int
-	instances        []*instance // existing instances, in the order of creation
-	areDeletionsHeld bool
-	createCount      int
+	mu                   sync.Mutex
+	nextInstanceNumber   int
+	instances            []*instance // existing instances, in the order of creation
+	areDeletionsHeld     bool
+	createdInstanceCount int
 	faults
 }
 
@@ -49,12 +49,12 @@ type instance struct {
 // Option configures a new Provider.
 type Option func(*Provider)
 
-// WithInitialize makes instances of the given classes (namespace/name) wait for InitializeInstance. InitializeInstance
+// WithInitializeStep makes instances of the given classes (namespace/name) wait for InitializeInstance. InitializeInstance
 // returns Unimplemented for all other classes.
-func WithInitialize(classes ...string) Option {
+func WithInitializeStep(classes ...string) Option {
 	return func(p *Provider) {
 		for _, class := range classes {
-			p.classesWithInitialize[class] = true
+			p.classesWithInitializeStep[class] = true
 		}
 	}
 }
@@ -64,7 +64,7 @@ func WithNamedInstances() Option { return func(p *Provider) { p.hasNamedInstance
 
 // New returns a cloud without instances, delays and failures.
 func New(options ...Option) *Provider {
-	p := &Provider{classesWithInitialize: map[string]bool{}, nextNumber: 1, faults: newFaults()}
+	p := &Provider{classesWithInitializeStep: map[string]bool{}, nextInstanceNumber: 1, faults: newFaults()}
 	for _, option := range options {
 		option(p)
 	}
@@ -93,7 +93,7 @@ func (p *Provider) CreateInstance(
 			return provider.Instance{}, err
 		}
 		if found := p.findInstances(class, machine); len(found) > 0 {
-			return p.adoptInstance(found, machine)
+			return p.singleLiveInstance(found, machine)
 		}
 		return p.addInstance(class, machine).Instance, nil
 	})
@@ -110,7 +110,7 @@ func (p *Provider) InitializeInstance(
 		switch {
 		case err != nil:
 			return provider.Instance{}, err
-		case !p.classesWithInitialize[found.class]:
+		case !p.classesWithInitializeStep[found.class]:
 			return provider.Instance{}, provider.Errorf(
 				provider.Unimplemented,
 				"instances of class %s have no initialize step",
@@ -243,7 +243,7 @@ func (p *Provider) findInstances(class provider.Class, machine provider.Machine)
 	}
 }
 
-func (p *Provider) adoptInstance(found []*instance, machine provider.Machine) (provider.Instance, error) {
+func (p *Provider) singleLiveInstance(found []*instance, machine provider.Machine) (provider.Instance, error) {
 	i, err := singleInstance(found, machine)
 	if err != nil {
 		return provider.Instance{}, err
@@ -260,11 +260,11 @@ func (p *Provider) adoptInstance(found []*instance, machine provider.Machine) (p
 
 // addInstance creates an instance. The caller holds the lock.
 func (p *Provider) addInstance(class provider.Class, machine provider.Machine) *instance {
-	id := fmt.Sprintf("i-%d", p.nextNumber)
-	p.nextNumber++
-	p.createCount++
+	id := fmt.Sprintf("i-%d", p.nextInstanceNumber)
+	p.nextInstanceNumber++
+	p.createdInstanceCount++
 	state := provider.Running
-	if p.classesWithInitialize[classKey(class)] {
+	if p.classesWithInitializeStep[classKey(class)] {
 		state = provider.Uninitialized
 	}
 	made := &instance{

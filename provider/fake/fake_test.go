@@ -33,19 +33,19 @@ func TestFailuresAreReturnedInOrderUntilEndFailures(t *testing.T) {
 	p.EndFailures(provider.MethodCreateInstance)
 	require.NoError(t, createInstance(t, p, "m"))
 	assert.Equal(t, 5, p.CallCount(provider.MethodCreateInstance))
-	assert.Equal(t, 1, p.CreateCount())
+	assert.Equal(t, 1, p.CreatedInstanceCount())
 }
 
-func TestFailAfterReturnsTheErrorAfterTheEffect(t *testing.T) {
+func TestFailCallsAfterEffectKeepsTheEffect(t *testing.T) {
 	p := fake.New()
 	p.FailCallsAfterEffect(provider.MethodCreateInstance, 1, provider.Errorf(provider.Unavailable, "the answer was lost"))
 	require.Error(t, createInstance(t, p, "m"))
 	require.Len(t, p.Instances(), 1)
 	require.NoError(t, createInstance(t, p, "m"))
-	assert.Equal(t, 1, p.CreateCount())
+	assert.Equal(t, 1, p.CreatedInstanceCount())
 }
 
-func TestDelayAndHangEndWithTheContext(t *testing.T) {
+func TestCallsCanBeDelayedAndBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := fake.New()
 		p.DelayCalls(provider.MethodCreateInstance, 3*time.Second)
@@ -59,7 +59,7 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		assert.Equal(t, provider.DeadlineExceeded, provider.CodeOfError(err))
 
 		p.DelayCalls(provider.MethodCreateInstance, 0)
-		release := p.HangCalls(provider.MethodCreateInstance)
+		release := p.BlockCalls(provider.MethodCreateInstance)
 		done := make(chan error)
 		go func() { done <- createInstance(t, p, "c") }()
 		time.Sleep(time.Hour)
@@ -67,7 +67,7 @@ func TestDelayAndHangEndWithTheContext(t *testing.T) {
 		release()
 		release() // a second call of release has no effect
 		require.NoError(t, <-done)
-		assert.Equal(t, 2, p.CreateCount())
+		assert.Equal(t, 2, p.CreatedInstanceCount())
 	})
 }
 
@@ -84,14 +84,14 @@ func TestDeletionCanBeHeld(t *testing.T) {
 	assert.Empty(t, p.Instances())
 }
 
-func TestUserDataAndRemovalByHand(t *testing.T) {
+func TestRemovedInstanceHasNoUserData(t *testing.T) {
 	p := fake.New()
 	with := testClass("plain")
 	with.Secret["userData"] = []byte("hello")
 	_, err := p.CreateInstance(t.Context(), with, testMachine("m"))
 	require.NoError(t, err)
 	assert.Equal(t, "hello", string(p.UserData("uid-m")))
-	assert.True(t, p.VanishInstance("uid-m"))
-	assert.False(t, p.VanishInstance("uid-m"))
+	assert.True(t, p.RemoveInstances("uid-m"))
+	assert.False(t, p.RemoveInstances("uid-m"))
 	assert.Nil(t, p.UserData("uid-m"))
 }

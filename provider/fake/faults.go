@@ -11,23 +11,23 @@ import (
 
 // faults are the requested failures, delays and hangs, by method, and the number of calls of each method.
 type faults struct {
-	failuresBefore map[provider.Method][]*failure
-	failuresAfter  map[provider.Method][]*failure
-	delays         map[provider.Method]time.Duration
-	hangs          map[provider.Method]chan struct{}
-	callCounts     map[provider.Method]*atomic.Int64
+	failuresBeforeEffect map[provider.Method][]*failure
+	failuresAfterEffect  map[provider.Method][]*failure
+	delays               map[provider.Method]time.Duration
+	blockReleases        map[provider.Method]chan struct{}
+	callCounts           map[provider.Method]*atomic.Int64
 }
 
 // failure is an error that a limited number of calls returns.
 type failure struct {
-	err       *provider.Error
-	remaining int // number of calls that will still fail; zero means no limit
+	err            *provider.Error
+	remainingCalls int // number of calls that will still fail; zero means no limit
 }
 
 func newFaults() faults {
 	f := faults{
-		failuresBefore: map[provider.Method][]*failure{}, failuresAfter: map[provider.Method][]*failure{},
-		delays: map[provider.Method]time.Duration{}, hangs: map[provider.Method]chan struct{}{},
+		failuresBeforeEffect: map[provider.Method][]*failure{}, failuresAfterEffect: map[provider.Method][]*failure{},
+		delays: map[provider.Method]time.Duration{}, blockReleases: map[provider.Method]chan struct{}{},
 		callCounts: map[provider.Method]*atomic.Int64{},
 	}
 	for _, method := range provider.Methods() {
@@ -42,7 +42,7 @@ func newFaults() faults {
 func (p *Provider) FailCalls(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failuresBefore[method] = append(p.failuresBefore[method], &failure{err: err, remaining: times})
+	p.failuresBeforeEffect[method] = append(p.failuresBeforeEffect[method], &failure{err: err, remainingCalls: times})
 }
 
 // FailCallsAfterEffect makes the next calls of a method return err after their effect, as if the answer were lost.
@@ -50,15 +50,15 @@ func (p *Provider) FailCalls(method provider.Method, times int, err *provider.Er
 func (p *Provider) FailCallsAfterEffect(method provider.Method, times int, err *provider.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.failuresAfter[method] = append(p.failuresAfter[method], &failure{err: err, remaining: times})
+	p.failuresAfterEffect[method] = append(p.failuresAfterEffect[method], &failure{err: err, remainingCalls: times})
 }
 
 // EndFailures removes all failures of a method that FailCalls and FailCallsAfterEffect have added.
 func (p *Provider) EndFailures(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.failuresBefore, method)
-	delete(p.failuresAfter, method)
+	delete(p.failuresBeforeEffect, method)
+	delete(p.failuresAfterEffect, method)
 }
 
 // DelayCalls makes each call of a method wait before its effect. The wait ends early if the context of the call is
@@ -69,18 +69,18 @@ func (p *Provider) DelayCalls(method provider.Method, delay time.Duration) {
 	p.delays[method] = delay
 }
 
-// HangCalls makes each call of a method wait before its effect. The wait ends when release is called or the context of
+// BlockCalls makes each call of a method wait before its effect. The wait ends when release is called or the context of
 // the call is done.
-func (p *Provider) HangCalls(method provider.Method) (release func()) {
+func (p *Provider) BlockCalls(method provider.Method) (release func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gate := make(chan struct{})
-	p.hangs[method] = gate
+	p.blockReleases[method] = gate
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.hangs[method] == gate {
-			delete(p.hangs, method)
+		if p.blockReleases[method] == gate {
+			delete(p.blockReleases, method)
 			close(gate)
 		}
 	}
@@ -100,17 +100,17 @@ func runCall[T any](
 ) (T, error) {
 	var none T
 	p.callCounts[method].Add(1)
-	if err := p.waitDelayAndHang(ctx, method); err != nil {
+	if err := p.waitUntilReleased(ctx, method); err != nil {
 		return none, err
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err := takeNextFailure(p.failuresBefore, method, secret); err != nil {
+	if err := takeNextFailure(p.failuresBeforeEffect, method, secret); err != nil {
 		return none, err
 	}
 	result, err := effect()
 	if err == nil {
-		err = takeNextFailure(p.failuresAfter, method, secret)
+		err = takeNextFailure(p.failuresAfterEffect, method, secret)
 	}
 	if err != nil {
 		return none, err
@@ -118,10 +118,10 @@ func runCall[T any](
 	return result, nil
 }
 
-// waitDelayAndHang waits for the delay and the hang of a method.
-func (p *Provider) waitDelayAndHang(ctx context.Context, method provider.Method) error {
+// waitUntilReleased waits for the delay and the hang of a method.
+func (p *Provider) waitUntilReleased(ctx context.Context, method provider.Method) error {
 	p.mu.Lock()
-	delay, gate := p.delays[method], p.hangs[method]
+	delay, gate := p.delays[method], p.blockReleases[method]
 	p.mu.Unlock()
 	if delay > 0 {
 		timer := time.NewTimer(delay)
@@ -155,8 +155,8 @@ func takeNextFailure(failures map[provider.Method][]*failure, method provider.Me
 		return nil
 	}
 	first := queue[0]
-	if first.remaining > 0 {
-		if first.remaining--; first.remaining == 0 {
+	if first.remainingCalls > 0 {
+		if first.remainingCalls--; first.remainingCalls == 0 {
 			failures[method] = queue[1:]
 		}
 	}

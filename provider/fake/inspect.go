@@ -17,11 +17,11 @@ func (p *Provider) Instances() []provider.Instance {
 	return instances
 }
 
-// CreateCount returns the number of all instances that were ever created, including the instances of CreateByHand.
-func (p *Provider) CreateCount() int {
+// CreatedInstanceCount returns the number of all instances that were ever created, including the instances of CreateInstanceByHand.
+func (p *Provider) CreatedInstanceCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.createCount
+	return p.createdInstanceCount
 }
 
 // UserData returns the user data of a machine's instance, or nil if the machine has no instance.
@@ -36,17 +36,17 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// CreateByHand creates an instance for a machine even if the machine already has an instance. CreateByHand is for tests
+// CreateInstanceByHand creates an instance for a machine even if the machine already has an instance. CreateInstanceByHand is for tests
 // of duplicates, orphans and foreign instances.
-func (p *Provider) CreateByHand(class provider.Class, machine provider.Machine) provider.Instance {
+func (p *Provider) CreateInstanceByHand(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.addInstance(class, machine).Instance
 }
 
-// VanishInstance removes the instances of a machine, as if an operator had deleted the instances in the cloud, and
+// RemoveInstances removes the instances of a machine, as if an operator had deleted the instances in the cloud, and
 // reports whether the machine had instances.
-func (p *Provider) VanishInstance(machineUID string) bool {
+func (p *Provider) RemoveInstances(machineUID string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := len(p.instances)

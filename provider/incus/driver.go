@@ -55,7 +55,7 @@ func (Driver) Traits(context.Context, provider.Class) (provider.Traits, error) {
 
 // Find implements driver.Driver.
 func (Driver) Find(ctx context.Context, class provider.Class, machine provider.Machine) (driver.SearchResult, error) {
-	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseEndpointAndProject(class.Spec))
 	if err != nil {
 		return driver.SearchResult{}, err
 	}
@@ -88,7 +88,7 @@ func (Driver) Create(
 	}
 	defer s.close()
 	post := s.spec.newCreateRequest()
-	if post.Name = machine.Name; !isInstanceName(post.Name) {
+	if post.Name = machine.Name; !isValidInstanceName(post.Name) {
 		return provider.Instance{}, provider.Errorf(
 			provider.InvalidArgument,
 			"an instance of Incus cannot be called %q: a name has 1 to 63 letters, digits and hyphens, not only digits, and no hyphen at its begin or end",
@@ -184,7 +184,7 @@ func (Driver) Initialize(
 	_ provider.Machine,
 	instance provider.Instance,
 ) (provider.Instance, error) {
-	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseEndpointAndProject(class.Spec))
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -207,7 +207,7 @@ func (Driver) Delete(
 	machine provider.Machine,
 	instance provider.Instance,
 ) error {
-	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseEndpointAndProject(class.Spec))
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (Driver) Delete(
 
 // List implements driver.Driver.
 func (Driver) List(ctx context.Context, class provider.Class, cluster string) ([]provider.Instance, error) {
-	s, err := openSessionWithSpec(ctx, class, parseLocation(class.Spec))
+	s, err := openSessionWithSpec(ctx, class, parseEndpointAndProject(class.Spec))
 	if err != nil {
 		return nil, err
 	}
@@ -330,7 +330,7 @@ func (s *session) providerID(name, uid string) string {
 func (s *session) instanceNameFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "incus:///")
 	parts := strings.Split(rest, "/")
-	if !ours || len(parts) < 2 || len(parts) > 3 || !isInstanceName(parts[1]) {
+	if !ours || len(parts) < 2 || len(parts) > 3 || !isValidInstanceName(parts[1]) {
 		return "", provider.Errorf(
 			provider.InvalidArgument,
 			"provider ID %q is not of the form incus:///PROJECT/NAME/SUFFIX",

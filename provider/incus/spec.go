@@ -126,8 +126,8 @@ func (s Spec) validate() error {
 	return nil
 }
 
-// parseLocation returns the endpoint and the project of a spec whose other fields may be invalid.
-func parseLocation(raw json.RawMessage) Spec {
+// parseEndpointAndProject returns the endpoint and the project of a spec whose other fields may be invalid.
+func parseEndpointAndProject(raw json.RawMessage) Spec {
 	spec := Spec{Project: api.ProjectDefaultName}
 	_ = json.Unmarshal(raw, &spec) // fields of a wrong type stay empty
 	if spec.Project == "" {
@@ -173,8 +173,8 @@ func (s Spec) newCreateRequest() api.InstancesPost {
 	return post
 }
 
-// isInstanceName reports whether Incus accepts name as the name of an instance.
-func isInstanceName(name string) bool {
+// isValidInstanceName reports whether Incus accepts name as the name of an instance.
+func isValidInstanceName(name string) bool {
 	digits := strings.Trim(name, "0123456789") == ""
 	return !digits && len(name) <= 63 && regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9]*[a-zA-Z0-9])?$`).MatchString(name)
 }

@@ -14,10 +14,10 @@ import (
 	"millwright/provider"
 )
 
-const validSpec = `{"endpoint":"https://10.0.0.1:8443","image":{"alias":"node"}}`
+const validSpecJSON = `{"endpoint":"https://10.0.0.1:8443","image":{"alias":"node"}}`
 
-func TestCreateRequestOfASpec(t *testing.T) {
-	spec, err := ParseSpec(json.RawMessage(validSpec))
+func TestCreateRequestHasTheFieldsOfTheSpec(t *testing.T) {
+	spec, err := ParseSpec(json.RawMessage(validSpecJSON))
 	require.NoError(t, err)
 	post := spec.newCreateRequest()
 	assert.Equal(t, "default", spec.Project)
@@ -59,14 +59,14 @@ func TestInvalidSpecsAreRefused(t *testing.T) {
 		``:                         "providerSpec: is missing",
 		`{"endpoint":"https://a"}`: "providerSpec.image: give an alias or a fingerprint",
 		`{"endpoint":"https://a","image":{"alias":"a","fingerprint":"b"}}`: "providerSpec.image: give an alias or a fingerprint",
-		`{"image":{"alias":"a"}}`:                                                    `providerSpec.endpoint: "" is neither https://HOST:PORT nor unix:///PATH`,
-		strings.Replace(validSpec, "https", "http", 1):                               "is neither https://HOST:PORT nor unix:///PATH",
-		strings.Replace(validSpec, "{", `{"type":"pod",`, 1):                         `providerSpec.type: "pod" is neither container nor virtual-machine`,
-		strings.Replace(validSpec, "{", `{"prject":"x",`, 1):                         `providerSpec: unknown field "prject"`,
-		strings.Replace(validSpec, "{", `{"project":7,`, 1):                          "providerSpec.project: is number, and must be string",
-		strings.Replace(validSpec, "{", `{"config":{"user.user-data":"x"},`, 1):      "providerSpec.config.user.user-data: is set by Millwright",
-		strings.Replace(validSpec, "{", `{"config":{"user.millwright-uid":"x"},`, 1): "providerSpec.config.user.millwright-uid: is set by Millwright",
-		strings.Replace(validSpec, "{", `{"storage":{"size":"1GiB"},`, 1):            "providerSpec.storage.pool: is required with a size",
+		`{"image":{"alias":"a"}}`:                                                        `providerSpec.endpoint: "" is neither https://HOST:PORT nor unix:///PATH`,
+		strings.Replace(validSpecJSON, "https", "http", 1):                               "is neither https://HOST:PORT nor unix:///PATH",
+		strings.Replace(validSpecJSON, "{", `{"type":"pod",`, 1):                         `providerSpec.type: "pod" is neither container nor virtual-machine`,
+		strings.Replace(validSpecJSON, "{", `{"prject":"x",`, 1):                         `providerSpec: unknown field "prject"`,
+		strings.Replace(validSpecJSON, "{", `{"project":7,`, 1):                          "providerSpec.project: is number, and must be string",
+		strings.Replace(validSpecJSON, "{", `{"config":{"user.user-data":"x"},`, 1):      "providerSpec.config.user.user-data: is set by Millwright",
+		strings.Replace(validSpecJSON, "{", `{"config":{"user.millwright-uid":"x"},`, 1): "providerSpec.config.user.millwright-uid: is set by Millwright",
+		strings.Replace(validSpecJSON, "{", `{"storage":{"size":"1GiB"},`, 1):            "providerSpec.storage.pool: is required with a size",
 	} {
 		_, err := ParseSpec(json.RawMessage(text))
 		assert.Equal(t, provider.InvalidArgument, provider.CodeOfError(err), text)
@@ -74,7 +74,7 @@ func TestInvalidSpecsAreRefused(t *testing.T) {
 	}
 }
 
-func TestProviderIDs(t *testing.T) {
+func TestProviderIDContainsTheInstanceName(t *testing.T) {
 	s := &session{spec: Spec{Project: "p"}}
 	a, b := s.providerID("m", "uid-a"), s.providerID("m", "uid-b")
 	assert.NotEqual(t, a, b, "two instances of one name, one after the other")
@@ -89,12 +89,12 @@ func TestProviderIDs(t *testing.T) {
 	}
 }
 
-func TestIsInstanceName(t *testing.T) {
+func TestIsValidInstanceName(t *testing.T) {
 	for _, name := range []string{"m", "m-1", "1a", strings.Repeat("a", 63)} {
-		assert.True(t, isInstanceName(name), name)
+		assert.True(t, isValidInstanceName(name), name)
 	}
 	for _, name := range []string{"", "1", "-a", "a-", "a.b", "a_b", strings.Repeat("a", 64)} {
-		assert.False(t, isInstanceName(name), name)
+		assert.False(t, isValidInstanceName(name), name)
 	}
 }
 

@@ -17,8 +17,8 @@ import (
 
 // Back-off of MCM's controller before the next driver call, after a code that MCM considers permanent.
 const (
-	mediumRetry = 3 * time.Minute  // back-off after a creation; MCM's MediumRetry
-	longRetry   = 10 * time.Minute // back-off after a deletion; MCM's LongRetry
+	creationRetryDelay = 3 * time.Minute  // back-off after a creation; MCM's MediumRetry
+	deletionRetryDelay = 10 * time.Minute // back-off after a deletion; MCM's LongRetry
 )
 
 // callDriver makes one call of the driver. callDriver returns when the driver's call returns or the context is done,
@@ -121,10 +121,10 @@ func toDriverError(class provider.Class, err error) *driverError {
 	return r
 }
 
-// withRetryAfter converts r to an error for package driver. Drivers return some permanent codes also for temporary
+// toErrorWithRetryAfter converts r to an error for package driver. Drivers return some permanent codes also for temporary
 // failures, but Millwright does not retry after a permanent code until a person changes something. If the code is
-// permanent, withRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
-func (r *driverError) withRetryAfter(wait time.Duration) error {
+// permanent, toErrorWithRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
+func (r *driverError) toErrorWithRetryAfter(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {
 	case provider.InvalidArgument,

@@ -36,9 +36,9 @@ func testClass(t testing.TB, name, cluster string, change func(*ec2test.Spec)) p
 	}
 }
 
-func keepSpec(*ec2test.Spec) {}
+func leaveSpecUnchanged(*ec2test.Spec) {}
 
-func withInitialize(s *ec2test.Spec) { s.SrcAndDstChecksEnabled = new(false) }
+func withInitializeStep(s *ec2test.Spec) { s.SrcAndDstChecksEnabled = new(false) }
 
 func TestConformance(t *testing.T) {
 	for name, row := range map[string]struct{ nameOnly, noStatus, remote bool }{
@@ -48,7 +48,7 @@ func TestConformance(t *testing.T) {
 			t.Parallel() // the test mostly waits
 			conformance.Run(t, conformance.Harness{NewCloud: func(t *testing.T) conformance.Cloud {
 				cloud := &ec2test.Cloud{ReadDelay: 5 * time.Millisecond}
-				d := &ec2test.Driver{Cloud: cloud, IgnoresProviderID: row.nameOnly, LacksStatus: row.noStatus}
+				d := &ec2test.Driver{Cloud: cloud, IgnoresProviderID: row.nameOnly, LacksGetMachineStatus: row.noStatus}
 				if row.remote {
 					server := httptest.NewServer(cloud.Handler())
 					t.Cleanup(server.Close)
@@ -61,25 +61,35 @@ func TestConformance(t *testing.T) {
 }
 
 func newConformanceCloud(t *testing.T, d *ec2test.Driver, ec2 *ec2test.Cloud) conformance.Cloud {
-	elsewhere, denied := testClass(t, "pool", "another", keepSpec), testClass(t, "pool", "conformance", keepSpec)
+	elsewhere, denied := testClass(
+		t,
+		"pool",
+		"another",
+		leaveSpecUnchanged,
+	), testClass(
+		t,
+		"pool",
+		"conformance",
+		leaveSpecUnchanged,
+	)
 	denied.Secret[ec2test.SecretKeySecretAccessKey] = []byte(ec2test.DeniedSecretAccessKey)
 	cloud := mcmtest.NewConformanceCloud(
 		t,
 		mcmtest.New(d),
-		testClass(t, "pool", "conformance", keepSpec),
+		testClass(t, "pool", "conformance", leaveSpecUnchanged),
 		ec2test.CSIDriver,
 	)
 	cloud.OtherClusterClass, cloud.DeniedClass = &elsewhere, &denied
-	cloud.CreateByHand = func(m provider.Machine) {
+	cloud.CreateInstanceByHand = func(m provider.Machine) {
 		_, err := ec2.RunInstances(ec2test.Instance{Tags: map[string]string{
 			"Name": m.Name, "kubernetes.io/cluster/conformance": "1", "kubernetes.io/role/node": "1",
 		}})
 		require.NoError(t, err)
 		time.Sleep(ec2.ReadDelay)
 	}
-	if !d.LacksStatus { // a list does not show which instances wait for InitializeMachine
-		initializing := testClass(t, "initializing", "conformance", withInitialize)
-		cloud.ClassWithInitialize = &initializing
+	if !d.LacksGetMachineStatus { // a list does not show which instances wait for InitializeMachine
+		initializing := testClass(t, "initializing", "conformance", withInitializeStep)
+		cloud.ClassWithInitializeStep = &initializing
 	}
 	return cloud
 }

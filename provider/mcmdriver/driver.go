@@ -91,7 +91,7 @@ func (s *mcmAdapter) Find(
 	if machine.Name == "" && machine.ProviderID == "" {
 		return driver.SearchResult{}, nil
 	}
-	instances, err := s.findByStatus(ctx, class, machine)
+	instances, err := s.findInstanceByStatus(ctx, class, machine)
 	if err == nil && len(instances) == 0 && s.creations.isRunning(machine) {
 		err = provider.Errorf(
 			provider.Aborted,
@@ -102,9 +102,9 @@ func (s *mcmAdapter) Find(
 	return driver.SearchResult{Instances: instances}, err
 }
 
-// findByStatus finds the machine's instance by the driver's GetMachineStatus. If the driver does not implement
-// GetMachineStatus, or finds several instances, findByStatus uses ListMachines.
-func (s *mcmAdapter) findByStatus(
+// findInstanceByStatus finds the machine's instance by the driver's GetMachineStatus. If the driver does not implement
+// GetMachineStatus, or finds several instances, findInstanceByStatus uses ListMachines.
+func (s *mcmAdapter) findInstanceByStatus(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -134,16 +134,16 @@ func (s *mcmAdapter) findByStatus(
 	case code == provider.NotInitialized && answer != nil && answer.ProviderID != "":
 		return one(provider.Uninitialized), nil
 	case code == provider.Unimplemented || code == provider.OutOfRange:
-		return s.findInList(ctx, class, machine, refusal)
+		return s.findInstancesInList(ctx, class, machine, refusal)
 	}
-	return nil, refusal.withRetryAfter(mediumRetry)
+	return nil, refusal.toErrorWithRetryAfter(creationRetryDelay)
 }
 
-// findInList returns the listed instances with the machine's name or provider ID. The parameter status is the error of
-// GetMachineStatus. findInList returns this error if the driver has no ListMachines, or if GetMachineStatus has found
+// findInstancesInList returns the listed instances with the machine's name or provider ID. The parameter status is the error of
+// GetMachineStatus. findInstancesInList returns this error if the driver has no ListMachines, or if GetMachineStatus has found
 // several instances and the list shows none. A list contains no node names. Drivers without GetMachineStatus use the
 // machine's name as the node name.
-func (s *mcmAdapter) findInList(
+func (s *mcmAdapter) findInstancesInList(
 	ctx context.Context,
 	class provider.Class,
 	machine provider.Machine,
@@ -152,9 +152,9 @@ func (s *mcmAdapter) findInList(
 	listed, refusal := s.listInstances(ctx, class)
 	switch {
 	case codeOfDriverError(refusal) == provider.Unimplemented:
-		return nil, status.withRetryAfter(mediumRetry)
+		return nil, status.toErrorWithRetryAfter(creationRetryDelay)
 	case refusal != nil:
-		return nil, refusal.withRetryAfter(mediumRetry)
+		return nil, refusal.toErrorWithRetryAfter(creationRetryDelay)
 	}
 	var found []provider.Instance
 	for _, i := range listed {
@@ -164,7 +164,7 @@ func (s *mcmAdapter) findInList(
 		}
 	}
 	if len(found) == 0 && codeOfDriverError(status) == provider.OutOfRange {
-		return nil, status.withRetryAfter(mediumRetry)
+		return nil, status.toErrorWithRetryAfter(creationRetryDelay)
 	}
 	return found, nil
 }
@@ -203,7 +203,7 @@ func (s *mcmAdapter) Create(
 		LastKnownState: answer.LastKnownState,
 	}
 	if refusal != nil {
-		return made, refusal.withRetryAfter(mediumRetry)
+		return made, refusal.toErrorWithRetryAfter(creationRetryDelay)
 	}
 	machine.LastKnownState = cmp.Or(made.LastKnownState, machine.LastKnownState)
 	switch initialized, err := s.Initialize(ctx, class, machine, made); provider.CodeOfError(err) {
@@ -228,7 +228,7 @@ func (s *mcmAdapter) Initialize(
 		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if refusal != nil {
-		return provider.Instance{}, refusal.withRetryAfter(mediumRetry)
+		return provider.Instance{}, refusal.toErrorWithRetryAfter(creationRetryDelay)
 	}
 	instance.State = ""
 	if answer != nil {
@@ -252,7 +252,7 @@ func (s *mcmAdapter) Delete(
 		Machine: newMCMMachine(class, machine), MachineClass: newMCMClass(class), Secret: newMCMSecret(class),
 	})
 	if refusal != nil {
-		return refusal.withRetryAfter(longRetry)
+		return refusal.toErrorWithRetryAfter(deletionRetryDelay)
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (s *mcmAdapter) Delete(
 func (s *mcmAdapter) List(ctx context.Context, class provider.Class, _ string) ([]provider.Instance, error) {
 	listed, refusal := s.listInstances(ctx, class)
 	if refusal != nil {
-		return nil, refusal.withRetryAfter(0)
+		return nil, refusal.toErrorWithRetryAfter(0)
 	}
 	return listed, nil
 }
@@ -304,7 +304,7 @@ func (s *mcmAdapter) VolumeIDs(ctx context.Context, volumes []provider.Volume) (
 	case codeOfDriverError(refusal) == provider.Unimplemented || refusal == nil && answer == nil:
 		return nil, nil
 	case refusal != nil:
-		return nil, refusal.withRetryAfter(0)
+		return nil, refusal.toErrorWithRetryAfter(0)
 	}
 	return answer.VolumeIDs, nil
 }

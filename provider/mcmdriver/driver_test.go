@@ -25,11 +25,11 @@ import (
 // scriptedDriver is a driver of MCM with functions of a test as methods. A method without a function returns
 // Unimplemented.
 type scriptedDriver struct {
-	create     func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error)
-	initialize func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
-	remove     func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error)
-	status     func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error)
-	list       func() (*mcm.ListMachinesResponse, error)
+	createMachine     func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error)
+	initializeMachine func(*mcm.InitializeMachineRequest) (*mcm.InitializeMachineResponse, error)
+	deleteMachine     func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error)
+	getMachineStatus  func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error)
+	listMachines      func() (*mcm.ListMachinesResponse, error)
 }
 
 var errUnimplemented = status.Error(codes.Unimplemented, "not implemented")
@@ -38,41 +38,41 @@ func (s *scriptedDriver) CreateMachine(
 	ctx context.Context,
 	r *mcm.CreateMachineRequest,
 ) (*mcm.CreateMachineResponse, error) {
-	return s.create(ctx, r)
+	return s.createMachine(ctx, r)
 }
 
 func (s *scriptedDriver) InitializeMachine(
 	_ context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
-	if s.initialize == nil {
+	if s.initializeMachine == nil {
 		return nil, errUnimplemented
 	}
-	return s.initialize(r)
+	return s.initializeMachine(r)
 }
 
 func (s *scriptedDriver) DeleteMachine(
 	_ context.Context,
 	r *mcm.DeleteMachineRequest,
 ) (*mcm.DeleteMachineResponse, error) {
-	return s.remove(r)
+	return s.deleteMachine(r)
 }
 
 func (s *scriptedDriver) GetMachineStatus(
 	_ context.Context,
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
-	if s.status == nil {
+	if s.getMachineStatus == nil {
 		return nil, errUnimplemented
 	}
-	return s.status(r)
+	return s.getMachineStatus(r)
 }
 
 func (s *scriptedDriver) ListMachines(context.Context, *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
-	if s.list == nil {
+	if s.listMachines == nil {
 		return nil, errUnimplemented
 	}
-	return s.list()
+	return s.listMachines()
 }
 
 func (s *scriptedDriver) GetVolumeIDs(context.Context, *mcm.GetVolumeIDsRequest) (*mcm.GetVolumeIDsResponse, error) {
@@ -96,11 +96,11 @@ func requireProviderError(t *testing.T, err error) *provider.Error {
 
 // The driver receives the same objects as in a call by MCM's controller.
 func TestDriverReceivesTheSameObjectsAsFromMCM(t *testing.T) {
-	class := testClass(t, "pool", "prod", keepSpec)
+	class := testClass(t, "pool", "prod", leaveSpecUnchanged)
 	var got *mcm.CreateMachineRequest
 	d := &scriptedDriver{
-		status: returnNotFound,
-		create: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+		getMachineStatus: returnNotFound,
+		createMachine: func(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			got = r
 			r.Secret.Data[ec2test.SecretKeyUserData][0] = 'x' // drivers may modify their objects
 			return &mcm.CreateMachineResponse{
@@ -167,12 +167,12 @@ func TestDriverErrorsAreMappedToCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &scriptedDriver{
-				status: returnNotFound,
-				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+				getMachineStatus: returnNotFound,
+				createMachine: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return nil, row.err
 				},
 			}
-			class := testClass(t, "pool", "prod", keepSpec)
+			class := testClass(t, "pool", "prod", leaveSpecUnchanged)
 			class.Secret["pem"] = []byte("-----BEGIN-----\nAQAB\n-----END-----\n")
 			_, err := mcmdriver.New(d).CreateInstance(t.Context(), class, testMachine())
 			r := requireProviderError(t, err)
@@ -185,8 +185,8 @@ func TestDriverErrorsAreMappedToCodes(t *testing.T) {
 
 func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 	d := &scriptedDriver{
-		status: returnNotFound,
-		remove: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
+		getMachineStatus: returnNotFound,
+		deleteMachine: func(*mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
 			return nil, status.Error(codes.FailedPrecondition, "the disk is in use")
 		},
 	}
@@ -194,7 +194,7 @@ func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 	m.ProviderID = "aws:///eu/i-1"
 	r := requireProviderError(
 		t,
-		mcmdriver.New(d).DeleteInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), m),
+		mcmdriver.New(d).DeleteInstance(t.Context(), testClass(t, "pool", "prod", leaveSpecUnchanged), m),
 	)
 	assert.Equal(t, 10*time.Minute, r.RetryAfter)
 }
@@ -202,12 +202,13 @@ func TestDeletionIsRetriedAfterTenMinutes(t *testing.T) {
 // MCM stores the LastKnownState of a failed creation, and passes the state to the next creation.
 func TestFailedCreationKeepsItsLastKnownState(t *testing.T) {
 	d := &scriptedDriver{
-		status: returnNotFound,
-		create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+		getMachineStatus: returnNotFound,
+		createMachine: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 			return &mcm.CreateMachineResponse{LastKnownState: "disk-1 exists"}, status.Error(codes.Internal, "no interface")
 		},
 	}
-	made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
+	made, err := mcmdriver.New(d).
+		CreateInstance(t.Context(), testClass(t, "pool", "prod", leaveSpecUnchanged), testMachine())
 	require.Error(t, err)
 	assert.Equal(t, "disk-1 exists", made.LastKnownState)
 }
@@ -227,13 +228,14 @@ func TestInitializeIsOptional(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &scriptedDriver{
-				status:     returnNotFound,
-				initialize: row.initialize,
-				create: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
+				getMachineStatus:  returnNotFound,
+				initializeMachine: row.initialize,
+				createMachine: func(context.Context, *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
 					return &mcm.CreateMachineResponse{ProviderID: "id", NodeName: "n"}, nil
 				},
 			}
-			made, err := mcmdriver.New(d).CreateInstance(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
+			made, err := mcmdriver.New(d).
+				CreateInstance(t.Context(), testClass(t, "pool", "prod", leaveSpecUnchanged), testMachine())
 			require.NoError(t, err)
 			assert.Equal(t, row.want, made)
 		})
@@ -242,7 +244,7 @@ func TestInitializeIsOptional(t *testing.T) {
 
 // If a driver implements neither GetMachineStatus nor ListMachines, CreateInstance must not create an instance.
 func TestDriverWithoutStatusAndListCreatesNothing(t *testing.T) {
-	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", keepSpec)
+	p, class := mcmdriver.New(&scriptedDriver{}), testClass(t, "pool", "prod", leaveSpecUnchanged)
 	_, err := p.CreateInstance(t.Context(), class, testMachine())
 	assert.Equal(t, provider.Unimplemented, requireProviderError(t, err).Code)
 	_, err = p.InstanceStatus(t.Context(), class, testMachine())
@@ -255,20 +257,20 @@ func TestDriverWithoutStatusAndListCreatesNothing(t *testing.T) {
 // If GetMachineStatus returns OutOfRange and ListMachines shows no instance, InstanceStatus returns OutOfRange.
 func TestStatusOutOfRangeIsReturnedIfTheListIsEmpty(t *testing.T) {
 	d := &scriptedDriver{
-		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
+		getMachineStatus: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) {
 			return nil, status.Error(codes.OutOfRange, "i-1 and i-2")
 		},
-		list: func() (*mcm.ListMachinesResponse, error) { return &mcm.ListMachinesResponse{}, nil },
+		listMachines: func() (*mcm.ListMachinesResponse, error) { return &mcm.ListMachinesResponse{}, nil },
 	}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", leaveSpecUnchanged), testMachine())
 	assert.Equal(t, provider.OutOfRange, requireProviderError(t, err).Code)
 }
 
 func TestDriverPanicIsAnInternalError(t *testing.T) {
 	d := &scriptedDriver{
-		status: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") },
+		getMachineStatus: func(*mcm.GetMachineStatusRequest) (*mcm.GetMachineStatusResponse, error) { panic("nil map") },
 	}
-	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", keepSpec), testMachine())
+	_, err := mcmdriver.New(d).InstanceStatus(t.Context(), testClass(t, "pool", "prod", leaveSpecUnchanged), testMachine())
 	r := requireProviderError(t, err)
 	assert.Equal(t, provider.Internal, r.Code)
 	assert.Contains(t, r.Message, "the driver panicked: nil map")
@@ -278,10 +280,10 @@ func TestDriverPanicIsAnInternalError(t *testing.T) {
 // creating or deleting the machine returns Aborted.
 func TestCreateIsAbortedWhileTheDriverIgnoresItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", leaveSpecUnchanged), &ec2test.Cloud{}
 		d := mcmtest.New(&ec2test.Driver{Cloud: cloud})
 		free := make(chan struct{})
-		d.HangCalls("CreateMachine", free)
+		d.BlockCalls("CreateMachine", free)
 		p := mcmdriver.New(d)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -304,10 +306,10 @@ func TestCreateIsAbortedWhileTheDriverIgnoresItsContext(t *testing.T) {
 // the first worker ends with the driver's call, and the attempt of the second worker finds the instance.
 func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", leaveSpecUnchanged), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
-		slow.HangCalls("CreateMachine", free)
+		slow.BlockCalls("CreateMachine", free)
 		time.AfterFunc(40*time.Second, func() { close(free) })
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(6*time.Second, cancel)
@@ -329,10 +331,10 @@ func TestCancelledCreationWaitsForTheDriversCall(t *testing.T) {
 // The attempt of the second worker waits for the instance of the driver's call.
 func TestCreateWaitsForAnAttemptWithoutHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{}
+		class, cloud := testClass(t, "pool", "prod", leaveSpecUnchanged), &ec2test.Cloud{}
 		free := make(chan struct{})
 		slow := mcmtest.New(&ec2test.Driver{Cloud: cloud})
-		slow.HangCalls("CreateMachine", free)
+		slow.BlockCalls("CreateMachine", free)
 		go func() { _, _ = mcmdriver.New(slow).CreateInstance(t.Context(), class, testMachine()) }()
 		time.AfterFunc(90*time.Second, func() { close(free) })
 		again := testMachine()
@@ -347,7 +349,7 @@ func TestCreateWaitsForAnAttemptWithoutHeartbeats(t *testing.T) {
 // A worker crashes after its create request and before it records the instance. If the cloud shows the instance in
 // time, the next worker finds it by its name. If the cloud is slower, two instances exist, and InstanceStatus returns
 // OutOfRange.
-func TestCreateAfterACrashFindsTheInstanceWithinTheWindow(t *testing.T) {
+func TestCreateAfterACrashFindsAnInstanceThatIsVisibleInTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		shows time.Duration
 		want  int
@@ -359,7 +361,7 @@ func TestCreateAfterACrashFindsTheInstanceWithinTheWindow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				class, cloud := testClass(t, "pool", "prod", keepSpec), &ec2test.Cloud{ReadDelay: row.shows}
+				class, cloud := testClass(t, "pool", "prod", leaveSpecUnchanged), &ec2test.Cloud{ReadDelay: row.shows}
 				// the request of the crashed worker
 				_, err := cloud.RunInstances(
 					ec2test.Instance{

@@ -38,9 +38,9 @@ import (
 )
 
 const (
-	namespace = "shoot" // namespace in testdata/aws.yaml
-	poolName  = "pool-aws"
-	placement = `{"tenancy":"dedicated"}`
+	namespace     = "shoot" // namespace in testdata/aws.yaml
+	poolName      = "pool-aws"
+	placementJSON = `{"tenancy":"dedicated"}`
 
 	// ec2URLVariable is the environment variable with the URL of EC2. If ec2URLVariable is set, a process of the test
 	// binary runs as the provider's worker. If lossyHeartbeatsVariable is also set, the worker loses heartbeats.
@@ -64,7 +64,7 @@ var (
 func TestMain(m *testing.M) {
 	if url := os.Getenv(ec2URLVariable); url != "" {
 		if os.Getenv(lossyHeartbeatsVariable) != "" {
-			loseHeartbeats()
+			startLossyProxy()
 		}
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(
@@ -84,8 +84,8 @@ func TestMain(m *testing.M) {
 	}
 	env := ec2URLVariable + "=" + server.URL
 	options := stack.Options{
-		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
-		Binaries:   map[string]string{component.ProviderWorker: worker, component.SecondWorker: worker},
+		Components:  append(component.Names(), component.ProviderWorker, component.SecondWorker),
+		BinaryPaths: map[string]string{component.ProviderWorker: worker, component.SecondWorker: worker},
 		Env: map[string][]string{
 			component.ProviderWorker: {env}, component.SecondWorker: {env, lossyHeartbeatsVariable + "=1"},
 		},
@@ -215,7 +215,7 @@ func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
 	all := intstr.FromString("100%")
 	p := testRig.CreatePool(t, namespace, poolName, 6, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.Class.Name = "pool-aws"
-		d.Spec.Template.Spec.NodeTemplateSpec.Annotations = map[string]string{ec2test.PlacementAnnotation: placement}
+		d.Spec.Template.Spec.NodeTemplateSpec.Annotations = map[string]string{ec2test.PlacementAnnotation: placementJSON}
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{
 			UpdateConfiguration: v1alpha1.UpdateConfiguration{MaxSurge: &all},
 		}
@@ -244,10 +244,10 @@ func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
 	before := requireOneInstancePerMachine(t, p)
 	require.Len(t, ec2.AllInstances(), 6, "instances that ever were")
 	for _, i := range ec2.AllInstances() {
-		assert.JSONEq(t, placement, i.Placement)
+		assert.JSONEq(t, placementJSON, i.Placement)
 		assert.Contains(t, i.UserData, "echo "+i.Tags["Name"]+" >")
 		assert.Regexp(t, `--token [a-z0-9]{6}\.[a-z0-9]{16} `, i.UserData)
-		assert.True(t, i.NetworkReady, "InitializeMachine of %s", i.ID)
+		assert.True(t, i.IsNetworkReady, "InitializeMachine of %s", i.ID)
 	}
 
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
@@ -275,7 +275,7 @@ func TestPoolWithAWSDriverMakesOneInstancePerMachine(t *testing.T) {
 
 // Two workers serve the provider. A creation in the cloud takes 20 s, and the driver ignores cancellations. For 4 of
 // every 10 seconds, Temporal does not answer the heartbeats of the second worker.
-func TestTwoWorkersUnderLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
+func TestTwoWorkersWithLostHeartbeatsMakeEachInstanceOnce(t *testing.T) {
 	const many = 200
 	_, err := testRig.Stack.RunKubectl(t.Context(), "apply", "-f", "testdata/aws.yaml")
 	require.NoError(t, err)
@@ -318,9 +318,9 @@ func (e *faultyEC2) setCreateDuration(slow time.Duration) {
 	e.createDuration = slow
 }
 
-// loseHeartbeats starts a proxy for the Temporal address in the flags of this process, and changes the flag to the
+// startLossyProxy starts a proxy for the Temporal address in the flags of this process, and changes the flag to the
 // proxy's address. The proxy forwards no data during 4 of every 10 seconds.
-func loseHeartbeats() {
+func startLossyProxy() {
 	at := slices.Index(os.Args, "--temporal-address") + 1
 	temporal := os.Args[at]
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -101,7 +101,7 @@ func errorFromAnswer(answer *http.Response) error {
 	var told ErrorAnswer
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxErrorBodyBytes))
 	if err != nil || json.Unmarshal(body, &told) != nil || told.Code == "" {
-		return provider.Errorf(codeOfStatus(answer.StatusCode), "the cloud answered HTTP %d", answer.StatusCode)
+		return provider.Errorf(codeFromHTTPStatus(answer.StatusCode), "the cloud answered HTTP %d", answer.StatusCode)
 	}
 	if told.Reason == ReasonExpired {
 		return driver.ExpiredError(told.Message)

@@ -31,13 +31,13 @@ func TestConformance(t *testing.T) {
 		"without client tokens": func(b *admin.Behaviour) { b.HonorClientTokens = false },
 		"stale reads, without client tokens": func(b *admin.Behaviour) {
 			b.HonorClientTokens = false
-			b.Staleness = virtual.Duration(20 * time.Millisecond)
+			b.ReadStaleness = virtual.Duration(20 * time.Millisecond)
 			b.AcceptLatency = virtual.Duration(10 * time.Millisecond)
 		},
 		"names of its own for nodes, initialised later": func(b *admin.Behaviour) {
 			b.ChooseNodeNames = true
 			b.BootLatency = virtual.Duration(20 * time.Millisecond)
-			b.NodeInitDelay = virtual.Duration(time.Second)
+			b.NodeInitializationDelay = virtual.Duration(time.Second)
 		},
 		"pages of two":                        func(b *admin.Behaviour) { b.PageSize = 2 },
 		"instances that are gone linger":      func(b *admin.Behaviour) { b.LingerTime = virtual.Duration(time.Hour) },
@@ -67,20 +67,20 @@ func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conform
 	denied.Secret["token"] = []byte("canary-of-somebody-else")
 	initializing := testClass("initializing", map[string]any{"initialize": true})
 	return conformance.Cloud{
-		Provider:            p,
-		Class:               testClass("pool", nil),
-		ClassWithInitialize: &initializing,
-		DeniedClass:         &denied,
+		Provider:                p,
+		Class:                   testClass("pool", nil),
+		ClassWithInitializeStep: &initializing,
+		DeniedClass:             &denied,
 		NewVolume: func(handle string) provider.Volume {
 			return provider.Volume{CSIDriver: virtual.CSIDriver, Handle: handle}
 		},
 		FailNextCall: func(method provider.Method, err *provider.Error) {
 			require.NoError(t, c.AddFault(admin.Fault{
 				Operation: operationOfMethod(method), Code: err.Code.String(), Message: err.Message,
-				RetryAfter: virtual.Duration(err.RetryAfter), FailureCount: 1,
+				RetryAfter: virtual.Duration(err.RetryAfter), MaxFailures: 1,
 			}))
 		},
-		HangCalls: func(method provider.Method) {
+		BlockCalls: func(method provider.Method) {
 			c.changeBehaviour(t, func(b *admin.Behaviour) {
 				// keep the other hangs: if one were removed, its hanging calls would continue and take effect
 				hangs := maps.Clone(b.HangPoints)
@@ -91,7 +91,7 @@ func newConformanceCloud(t *testing.T, c testCloud, p provider.Provider) conform
 				b.HangPoints = hangs
 			})
 		},
-		CreateByHand: func(m provider.Machine) {
+		CreateInstanceByHand: func(m provider.Machine) {
 			_, err := c.CreateByHand(virtual.CreateRequest{
 				Name: m.Name, Tags: tagsOfMachine(m), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 			})

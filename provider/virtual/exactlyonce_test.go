@@ -22,35 +22,35 @@ import (
 // creation in a slow cloud.
 const requestLifetime = 100 * time.Millisecond
 
-// slowCloud is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
+// slowCloudConfig is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
 // are a hundredth of the durations of a real cloud.
-type slowCloud struct {
+type slowCloudConfig struct {
 	usesClientTokens         bool
 	acceptLatency, staleness time.Duration
 }
 
-func (s slowCloud) String() string {
+func (s slowCloudConfig) String() string {
 	return fmt.Sprintf("tokens=%t accept=%s staleness=%s", s.usesClientTokens, s.acceptLatency, s.staleness)
 }
 
-func slowClouds() []slowCloud {
-	var clouds []slowCloud
+func slowCloudConfigs() []slowCloudConfig {
+	var clouds []slowCloudConfig
 	for _, tokens := range []bool{true, false} {
 		for _, accept := range []time.Duration{0, 30 * time.Millisecond} {
 			for _, staleness := range []time.Duration{0, 30 * time.Millisecond} {
-				clouds = append(clouds, slowCloud{usesClientTokens: tokens, acceptLatency: accept, staleness: staleness})
+				clouds = append(clouds, slowCloudConfig{usesClientTokens: tokens, acceptLatency: accept, staleness: staleness})
 			}
 		}
 	}
 	return clouds
 }
 
-func (s slowCloud) startSlowCloud(t *testing.T) testCloud {
+func (s slowCloudConfig) startSlowCloud(t *testing.T) testCloud {
 	c := startCloud(t)
 	c.changeBehaviour(t, func(b *admin.Behaviour) {
 		b.HonorClientTokens = s.usesClientTokens
 		b.CreateLatency = virtual.Duration(300 * time.Millisecond)
-		b.AcceptLatency, b.Staleness = virtual.Duration(s.acceptLatency), virtual.Duration(s.staleness)
+		b.AcceptLatency, b.ReadStaleness = virtual.Duration(s.acceptLatency), virtual.Duration(s.staleness)
 	})
 	return c
 }
@@ -77,15 +77,15 @@ func cancelDuringCreate(t *testing.T, c testCloud, p *driver.Provider, m provide
 	require.Equal(t, provider.Canceled, provider.CodeOfError(<-dead))
 }
 
-// waitForCreates waits until no create request is in flight, and returns the statistics of the cloud.
-func waitForCreates(t *testing.T, c testCloud) admin.Stats {
+// waitForPendingCreates waits until no create request is in flight, and returns the statistics of the cloud.
+func waitForPendingCreates(t *testing.T, c testCloud) admin.Stats {
 	t.Helper()
 	require.Eventually(t, func() bool { return c.Stats().PendingCreates == 0 }, 5*time.Second, time.Millisecond)
 	return c.Stats()
 }
 
 func TestKilledCreatorLeavesOneInstance(t *testing.T) {
-	for _, s := range slowClouds() {
+	for _, s := range slowCloudConfigs() {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +95,7 @@ func TestKilledCreatorLeavesOneInstance(t *testing.T) {
 				instance, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 				require.NoError(t, err)
 				assert.Equal(t, "m", instance.MachineName)
-				stats := waitForCreates(t, c)
+				stats := waitForPendingCreates(t, c)
 				assert.Equal(t, 1, stats.CreatedInstances)
 				assert.Zero(t, stats.DuplicateInstances)
 				assert.Equal(t, 1, stats.LiveInstances)
@@ -121,11 +121,11 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := slowCloud{usesClientTokens: false, staleness: row.staleness}.startSlowCloud(t)
+				c := slowCloudConfig{usesClientTokens: false, staleness: row.staleness}.startSlowCloud(t)
 				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
 				_, err := newWorkerProvider(c, row.options...).CreateInstance(t.Context(), testClass("pool", nil), row.retry)
 				require.NoError(t, err)
-				stats := waitForCreates(t, c)
+				stats := waitForPendingCreates(t, c)
 				assert.Equal(t, 2, stats.CreatedInstances)
 				assert.Equal(t, 1, stats.DuplicateInstances)
 				assert.Equal(t, 1, stats.LiveDuplicateUIDs)
@@ -137,12 +137,12 @@ func TestKilledCreatorLeavesTwoInstancesWithoutSafeguards(t *testing.T) {
 
 func TestCreateWaitsForAnEarlierRequestThatNeverArrived(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := slowCloud{staleness: 20 * time.Millisecond}.startSlowCloud(t)
+		c := slowCloudConfig{staleness: 20 * time.Millisecond}.startSlowCloud(t)
 		begun := time.Now()
 		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
 		assert.Greater(t, time.Since(begun), requestLifetime, "an earlier request might have been under way")
-		assert.Equal(t, 1, waitForCreates(t, c).CreatedInstances)
+		assert.Equal(t, 1, waitForPendingCreates(t, c).CreatedInstances)
 	})
 }
 
@@ -150,7 +150,7 @@ func TestFirstCreateDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) {
-			b.HonorClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+			b.HonorClientTokens, b.ReadStaleness = false, virtual.Duration(time.Hour)
 		})
 		_, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
@@ -161,14 +161,14 @@ func TestFirstCreateDoesNotWait(t *testing.T) {
 }
 
 func TestDeleteAfterAKilledCreatorLeavesNothing(t *testing.T) {
-	for _, s := range slowClouds() {
+	for _, s := range slowCloudConfigs() {
 		t.Run(s.String(), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				c := s.startSlowCloud(t)
 				cancelDuringCreate(t, c, newWorkerProvider(c), untriedMachine())
 				require.NoError(t, newWorkerProvider(c).DeleteInstance(t.Context(), testClass("pool", nil), testMachine()))
-				stats := waitForCreates(t, c)
+				stats := waitForPendingCreates(t, c)
 				assert.Equal(t, 1, stats.CreatedInstances)
 				assert.Zero(t, stats.LiveInstances)
 			})
@@ -182,7 +182,7 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.HonorClientTokens = false })
-		network := &freezingTransport{RoundTripper: c.transport, thawSignal: make(chan struct{})}
+		network := &delayingTransport{RoundTripper: c.transport, releaseSignal: make(chan struct{})}
 
 		frozen := make(chan createResult, 1)
 		go func() {
@@ -194,7 +194,7 @@ func TestDelayedCreateRequestIsRefused(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		taken, err := newWorkerProvider(c).CreateInstance(t.Context(), testClass("pool", nil), testMachine())
 		require.NoError(t, err)
-		close(network.thawSignal)
+		close(network.releaseSignal)
 		late := <-frozen
 		require.NoError(t, late.err)
 		assert.Equal(t, taken.ProviderID, late.instance.ProviderID, "refused, it looks again and adopts")
@@ -209,28 +209,28 @@ type createResult struct {
 	err      error
 }
 
-// freezingTransport is an http.RoundTripper that delays the first create request until the channel thawed is closed.
-type freezingTransport struct {
+// delayingTransport is an http.RoundTripper that delays the first create request until the channel thawed is closed.
+type delayingTransport struct {
 	http.RoundTripper
 	createRequestCount atomic.Int32
-	thawSignal         chan struct{}
+	releaseSignal      chan struct{}
 }
 
-func (f *freezingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+func (f *delayingTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodPost && f.createRequestCount.Add(1) == 1 {
-		<-f.thawSignal
+		<-f.releaseSignal
 	}
 	return f.RoundTripper.RoundTrip(r)
 }
 
-func TestLostAnswerIsAdopted(t *testing.T) {
+func TestInstanceOfALostAnswerIsAdopted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) { b.HonorClientTokens = false })
 		require.NoError(
 			t,
 			c.AddFault(
-				admin.Fault{Operation: admin.OperationCreate, Code: "Unavailable", FailsAfterEffect: true, FailureCount: 1},
+				admin.Fault{Operation: admin.OperationCreate, Code: "Unavailable", FailsAfterEffect: true, MaxFailures: 1},
 			),
 		)
 		p := newWorkerProvider(c)
@@ -246,7 +246,7 @@ func TestErrorAtTheDeadlineMentionsTheEarlierCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
 		c.changeBehaviour(t, func(b *admin.Behaviour) {
-			b.HonorClientTokens, b.Staleness = false, virtual.Duration(time.Hour)
+			b.HonorClientTokens, b.ReadStaleness = false, virtual.Duration(time.Hour)
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()

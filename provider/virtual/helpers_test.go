@@ -95,5 +95,5 @@ func untriedMachine() provider.Machine {
 
 // tagsOfMachine returns the tags of an instance of the class shop/pool.
 func tagsOfMachine(m provider.Machine) virtual.Tags {
-	return virtual.Tags{Cluster: m.Cluster, Class: "shop/pool", Machine: m.Name, MachineUID: m.UID}
+	return virtual.Tags{Cluster: m.Cluster, Class: "shop/pool", MachineName: m.Name, MachineUID: m.UID}
 }

@@ -27,9 +27,9 @@ type Spec struct {
 	BootLatency   *Duration `json:"bootLatency,omitempty"`   // time from state running until the registration of the Node
 	DeleteLatency *Duration `json:"deleteLatency,omitempty"` // time from the delete call until the instance's removal
 
-	NeverBoots      bool `json:"neverBoots,omitempty"` // if true, no Node ever registers
-	NeedsInitialize bool `json:"initialize,omitempty"` // if true, instances boot only after InitializeInstance
-	Quota           *int `json:"quota,omitempty"`      // maximum number of instances of the class; nil means no limit
+	NeverBoots          bool `json:"neverBoots,omitempty"` // if true, no Node ever registers
+	NeedsInitialization bool `json:"initialize,omitempty"` // if true, instances boot only after InitializeInstance
+	Quota               *int `json:"quota,omitempty"`      // maximum number of instances of the class; nil means no limit
 }
 
 // Capacity maps resource names to quantities, as in node.status.capacity.
@@ -90,7 +90,7 @@ func (s *Spec) fieldsByName() map[string]any {
 		"bootLatency":   &s.BootLatency,
 		"deleteLatency": &s.DeleteLatency,
 		"neverBoots":    &s.NeverBoots,
-		"initialize":    &s.NeedsInitialize,
+		"initialize":    &s.NeedsInitialization,
 		"quota":         &s.Quota,
 	}
 }

@@ -27,11 +27,11 @@ func TestParseSpec(t *testing.T) {
 	assert.Zero(t, *spec.BootLatency)
 	assert.Nil(t, spec.DeleteLatency, "left out is not zero")
 	assert.Equal(t, 5, *spec.Quota)
-	assert.True(t, spec.NeedsInitialize)
+	assert.True(t, spec.NeedsInitialization)
 }
 
 // The table in examples/README.md must list exactly the fields of a providerSpec.
-func TestTheTableOfFieldsIsComplete(t *testing.T) {
+func TestReadmeListsAllFieldsOfASpec(t *testing.T) {
 	page, err := os.ReadFile("../../examples/README.md")
 	require.NoError(t, err)
 	_, table, found := strings.Cut(string(page), "| field of `providerSpec` |")

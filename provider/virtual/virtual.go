@@ -96,7 +96,7 @@ func (d *Driver) Find(
 			return found, err
 		}
 	}
-	id, err := parseProviderID(machine.ProviderID)
+	id, err := instanceIDFromProviderID(machine.ProviderID)
 	if err != nil {
 		return driver.SearchResult{}, err
 	}
@@ -120,8 +120,13 @@ func (d *Driver) Create(
 	}
 	var made Instance
 	err = s.sendRequest(ctx, http.MethodPost, PathInstances, CreateRequest{
-		Name:        machine.Name,
-		Tags:        Tags{Cluster: machine.Cluster, Class: classTag(class), Machine: machine.Name, MachineUID: machine.UID},
+		Name: machine.Name,
+		Tags: Tags{
+			Cluster:     machine.Cluster,
+			Class:       classTag(class),
+			MachineName: machine.Name,
+			MachineUID:  machine.UID,
+		},
 		Spec:        spec,
 		UserData:    class.Secret[SecretKeyUserData],
 		ClientToken: request.Token,
@@ -142,7 +147,7 @@ func (d *Driver) Initialize(
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	id, err := parseProviderID(instance.ProviderID)
+	id, err := instanceIDFromProviderID(instance.ProviderID)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -162,7 +167,7 @@ func (d *Driver) Delete(
 	if err != nil {
 		return err
 	}
-	id, err := parseProviderID(instance.ProviderID)
+	id, err := instanceIDFromProviderID(instance.ProviderID)
 	if err != nil {
 		return err
 	}
@@ -220,7 +225,7 @@ func toProviderInstance(w Instance) provider.Instance {
 		state = provider.Terminating
 	case w.State == StateTerminated:
 		state = provider.Terminated
-	case w.NeedsInitialize && !w.Initialized:
+	case w.NeedsInitialization && !w.Initialized:
 		state = provider.Uninitialized
 	case w.State == StateRunning:
 		state = provider.Running
@@ -233,7 +238,7 @@ func toProviderInstance(w Instance) provider.Instance {
 	return provider.Instance{
 		ProviderID:     w.ProviderID,
 		NodeName:       w.NodeName,
-		MachineName:    w.Tags.Machine,
+		MachineName:    w.Tags.MachineName,
 		MachineUID:     w.Tags.MachineUID,
 		Addresses:      addresses,
 		State:          state,
@@ -247,9 +252,9 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// parseProviderID returns the ID of an instance (i-N). parseProviderID returns an error with the code InvalidArgument
+// instanceIDFromProviderID returns the ID of an instance (i-N). instanceIDFromProviderID returns an error with the code InvalidArgument
 // for a provider ID of another cloud.
-func parseProviderID(providerID string) (string, error) {
+func instanceIDFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")
 	if !ours || !two || !strings.HasPrefix(id, "i-") {

@@ -123,7 +123,7 @@ func TestRestoredMachineFindsItsInstanceByProviderID(t *testing.T) {
 func TestStatusOfAYoungInstanceWaitsForTheEndOfStaleReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := startCloud(t)
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Second) })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ReadStaleness = virtual.Duration(time.Second) })
 		p := newWorkerProvider(c)
 		made, err := p.CreateInstance(t.Context(), testClass("pool", nil), untriedMachine())
 		require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestStatusOfAYoungInstanceWaitsForTheEndOfStaleReads(t *testing.T) {
 		_, err = p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 		require.NoError(t, err)
 
-		require.NoError(t, c.VanishInstance(admin.VanishRequest{Machine: "m"}))
+		require.NoError(t, c.MakeInstanceVanish(admin.VanishRequest{Machine: "m"}))
 		require.Eventually(t, func() bool {
 			_, err := p.InstanceStatus(t.Context(), testClass("pool", nil), m)
 			return provider.CodeOfError(err) == provider.NotFound
@@ -156,7 +156,7 @@ func TestTerminatingInstanceIsNotAdopted(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, provider.Terminating, seen.State)
 
-		c.changeBehaviour(t, func(b *admin.Behaviour) { b.Staleness = virtual.Duration(time.Hour) })
+		c.changeBehaviour(t, func(b *admin.Behaviour) { b.ReadStaleness = virtual.Duration(time.Hour) })
 		_, err = p.CreateInstance(t.Context(), lingering, testMachine())
 		assert.Equal(t, provider.Aborted, provider.CodeOfError(err), "also when only the client token finds it")
 	})
@@ -195,7 +195,7 @@ func TestHTTPStatusOfAProxyIsMappedToACode(t *testing.T) {
 	}
 }
 
-func TestCutOffAnswerIsUnavailable(t *testing.T) {
+func TestTruncatedAnswerIsAnUnavailableError(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"now": "2026`))
 	}))

@@ -18,10 +18,10 @@ const (
 
 // Tags are the data that an instance stores about its machine.
 type Tags struct {
-	Cluster    string `json:"cluster"`
-	Class      string `json:"class"` // namespace/name of the MachineClass
-	Machine    string `json:"machine"`
-	MachineUID string `json:"machineUID"`
+	Cluster     string `json:"cluster"`
+	Class       string `json:"class"` // namespace/name of the MachineClass
+	MachineName string `json:"machine"`
+	MachineUID  string `json:"machineUID"`
 }
 
 // CreateRequest requests one instance. Without a client token, or if the cloud ignores client tokens, each accepted
@@ -53,16 +53,16 @@ const (
 
 // Instance is an instance as the cloud reports it.
 type Instance struct {
-	ID              string    `json:"id"`         // i-N
-	ProviderID      string    `json:"providerID"` // virtual:///REGION/i-N
-	Name            string    `json:"name"`
-	NodeName        string    `json:"nodeName,omitempty"` // name of the instance's Node; may be empty before the boot
-	Tags            Tags      `json:"tags"`
-	State           string    `json:"state"`
-	NeedsInitialize bool      `json:"initialize,omitempty"`  // the instance's class has the initialize step
-	Initialized     bool      `json:"initialized,omitempty"` // the initialize step has run
-	Address         string    `json:"address"`
-	Created         time.Time `json:"created"`
+	ID                  string    `json:"id"`         // i-N
+	ProviderID          string    `json:"providerID"` // virtual:///REGION/i-N
+	Name                string    `json:"name"`
+	NodeName            string    `json:"nodeName,omitempty"` // name of the instance's Node; may be empty before the boot
+	Tags                Tags      `json:"tags"`
+	State               string    `json:"state"`
+	NeedsInitialization bool      `json:"initialize,omitempty"`  // the instance's class has the initialize step
+	Initialized         bool      `json:"initialized,omitempty"` // the initialize step has run
+	Address             string    `json:"address"`
+	Created             time.Time `json:"created"`
 }
 
 // ReadAnswer is the answer to a list or lookup request. Items may be stale by less than Limits.ConsistencyWindow. Now

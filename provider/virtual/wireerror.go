@@ -9,8 +9,8 @@ import (
 // statusNotInitialized is the HTTP status for the code NotInitialized: 425, Too Early.
 const statusNotInitialized = http.StatusTooEarly
 
-// statusClientClosed is nginx's HTTP status for a cancelled request; net/http has no constant for 499.
-const statusClientClosed = 499
+// statusClientClosedRequest is nginx's HTTP status for a cancelled request; net/http has no constant for 499.
+const statusClientClosedRequest = 499
 
 // ReasonExpired is the reason in the answer to a create request that arrived after its NotAfter. The expired request
 // creates no instance.
@@ -30,7 +30,7 @@ func HTTPStatus(code provider.Code) int {
 	case provider.OK:
 		return http.StatusOK
 	case provider.Canceled:
-		return statusClientClosed
+		return statusClientClosedRequest
 	case provider.InvalidArgument:
 		return http.StatusBadRequest
 	case provider.DeadlineExceeded:
@@ -58,8 +58,8 @@ func HTTPStatus(code provider.Code) int {
 	}
 }
 
-// codeOfStatus returns the code for an answer whose body is not an ErrorAnswer, such as an answer of a proxy.
-func codeOfStatus(status int) provider.Code {
+// codeFromHTTPStatus returns the code for an answer whose body is not an ErrorAnswer, such as an answer of a proxy.
+func codeFromHTTPStatus(status int) provider.Code {
 	switch status {
 	case http.StatusBadRequest:
 		return provider.InvalidArgument

@@ -36,8 +36,8 @@ import (
 
 // Times that the tests of all commands use.
 var (
-	Now       = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
-	BeginTime = Now.Add(-15 * time.Minute)                     // time of the objects' last change
+	Now            = time.Date(2026, 11, 21, 14, 6, 7, 0, time.UTC) // the commands' clock
+	LastChangeTime = Now.Add(-15 * time.Minute)                     // time of the objects' last change
 )
 
 // FakeTemporal answers with one open workflow, or with an error.
@@ -126,7 +126,7 @@ func (a operatorService) ListSearchAttributes(
 	...grpc.CallOption,
 ) (*operatorservice.ListSearchAttributesResponse, error) {
 	answer := &operatorservice.ListSearchAttributesResponse{CustomAttributes: map[string]enumspb.IndexedValueType{}}
-	for _, known := range run.Attributes() {
+	for _, known := range run.SearchAttributes() {
 		if !slices.Contains(a.fake.UnregisteredAttributes, known.Name) {
 			answer.CustomAttributes[known.Name] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
 		}
@@ -220,9 +220,12 @@ func (s discoveryClient) ServerResourcesForGroupVersion(version string) (*metav1
 func (w *FakeBackend) Environment() kubecli.Environment {
 	return kubecli.Environment{
 		NewClients: func(kubecli.ClusterAccess) (kubecli.Clients, error) {
-			clients := kubecli.Clients{Machines: w.MachineClient, ClusterAPI: kubecli.NewClusterAPI(nil, discoveryClient{w})}
+			clients := kubecli.Clients{
+				MachineClient: w.MachineClient,
+				ClusterAPI:    kubecli.NewClusterAPIReader(nil, discoveryClient{w}),
+			}
 			if w.ClusterAPI != nil {
-				clients.ClusterAPI = kubecli.NewClusterAPI(w.ClusterAPI.Client, discoveryClient{w})
+				clients.ClusterAPI = kubecli.NewClusterAPIReader(w.ClusterAPI.Client, discoveryClient{w})
 			}
 			if w.ClusterClient != nil {
 				clients.Core, clients.Leases, clients.Apps = w.ClusterClient.CoreV1(), w.ClusterClient.CoordinationV1(), w.ClusterClient.AppsV1()

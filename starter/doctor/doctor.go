@@ -94,8 +94,8 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 		heartbeats := explain.ReadHeartbeats(ctx, clients.Leases, metav1.NamespaceAll, x.Now())
 		findings = append(findings, x.checkHeartbeats(heartbeats, ready)...)
 		findings = append(findings, x.checkScopes(ctx, clients)...)
-		isWorkerDown = list.CountWhere(heartbeats, isMissingWorker) > 0
-		mayReadLeases = !slices.ContainsFunc(heartbeats, isForbidden)
+		isWorkerDown = list.CountWhere(heartbeats, isWorkerMissing) > 0
+		mayReadLeases = !slices.ContainsFunc(heartbeats, isLeaseListForbidden)
 	}
 	switch installation := cmp.Or(run.Installation(x.clusterName), clients.FindInstallation(ctx)); {
 	case !ready:
@@ -126,7 +126,7 @@ func printFindings(out io.Writer, findings []finding) error {
 			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.ToneGood, "ok"), f.check)
 			continue
 		case f.isWarning:
-			word, tone = "WARNING", kubecli.ToneStuck
+			word, tone = "WARNING", kubecli.ToneWarning
 		default:
 			failed++
 		}
@@ -145,7 +145,8 @@ func (x *doctorCommand) checkControlCluster(
 	clients kubecli.Clients,
 ) (findings []finding, classes []v1alpha1.MachineClass, reached bool) {
 	const api = "API server and CRDs"
-	resources, err := clients.Machines.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	resources, err := clients.MachineClient.Discovery().
+		ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if err != nil {
 		return []finding{
 			{
@@ -171,7 +172,9 @@ func (x *doctorCommand) checkControlCluster(
 		f.problem = "no " + strings.Join(missing, ", ")
 	}
 	findings = append(findings, f)
-	found, err := clients.Machines.MachineV1alpha1().MachineClasses(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	found, err := clients.MachineClient.MachineV1alpha1().
+		MachineClasses(metav1.NamespaceAll).
+		List(ctx, metav1.ListOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
 		text := "you may not list the MachineClasses of all namespaces: the queues of providers are not checked"
@@ -188,12 +191,12 @@ func (x *doctorCommand) checkControlCluster(
 	default:
 		classes = found.Items
 	}
-	findings = append(findings, clusterAPIFindings(clients)...)
+	findings = append(findings, shortNameFindings(clients)...)
 	return append(findings, x.checkUserAndClock(ctx, clients)...), classes, true
 }
 
-// clusterAPIFindings returns a finding about kubectl's short names if Cluster API is installed too; otherwise nil.
-func clusterAPIFindings(clients kubecli.Clients) []finding {
+// shortNameFindings returns a finding about kubectl's short names if Cluster API is installed too; otherwise nil.
+func shortNameFindings(clients kubecli.Clients) []finding {
 	f := finding{
 		check: "Cluster API is installed, too: `kubectl get machines` may mean either; mc, mcs and mcd are Millwright's, ma, ms and md Cluster API's",
 	}
@@ -217,7 +220,7 @@ func (x *doctorCommand) checkHeartbeats(heartbeats []explain.Heartbeat, temporal
 		func(h explain.Heartbeat) finding {
 			f := finding{check: "heartbeat of the " + h.Process}
 			switch {
-			case isForbidden(h):
+			case isLeaseListForbidden(h):
 				f.isNote = true
 				f.check = "you may not list the Leases of all namespaces: whether a " + h.Process + " is at work is not known"
 			case h.Err != nil:
@@ -267,17 +270,17 @@ func problemFindings(h explain.Heartbeat, now time.Time) (findings []finding) {
 	return findings
 }
 
-// isForbidden reports whether the user may not list the Leases of a heartbeat.
-func isForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
+// isLeaseListForbidden reports whether the user may not list the Leases of a heartbeat.
+func isLeaseListForbidden(h explain.Heartbeat) bool { return apierrors.IsForbidden(h.Err) }
 
-// isMissingWorker reports whether h is the heartbeat of the workers and no worker is active.
-func isMissingWorker(h explain.Heartbeat) bool {
+// isWorkerMissing reports whether h is the heartbeat of the workers and no worker is active.
+func isWorkerMissing(h explain.Heartbeat) bool {
 	return h.Process == explain.WorkerProcess && h.MissingMessage != ""
 }
 
-// leasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, leasesWithName
+// listLeasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, listLeasesWithName
 // returns nil, because checkHeartbeats has already reported the error.
-func (x *doctorCommand) leasesWithName(
+func (x *doctorCommand) listLeasesWithName(
 	ctx context.Context,
 	clients kubecli.Clients,
 	name string,
@@ -298,7 +301,7 @@ func (x *doctorCommand) leasesWithName(
 // that is left to machine-controller-manager.
 func (x *doctorCommand) checkScopes(ctx context.Context, clients kubecli.Clients) (findings []finding) {
 	older := ""
-	for _, lease := range x.leasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
+	for _, lease := range x.listLeasesWithName(ctx, clients, v1alpha1.LeaseWorkers) {
 		if by := lease.Spec.HolderIdentity; by == nil || *by == "" { // the Lease has no holder
 			continue
 		}
@@ -310,8 +313,8 @@ func (x *doctorCommand) checkScopes(ctx context.Context, clients kubecli.Clients
 		findings, older = append(findings, finding{check: what}), name
 	}
 	for _, name := range cache.MCMLeaseNames() {
-		for _, lease := range x.leasesWithName(ctx, clients, name) {
-			by, renewed := cache.LeaseHolder(&lease, x.Now())
+		for _, lease := range x.listLeasesWithName(ctx, clients, name) {
+			by, renewed := cache.MCMLeaseHolder(&lease, x.Now())
 			if by == "" {
 				continue
 			}
@@ -417,7 +420,7 @@ func (x *doctorCommand) checkSearchAttributes(ctx context.Context, temporal clie
 		return f
 	}
 	var missing []string
-	for _, a := range run.Attributes() {
+	for _, a := range run.SearchAttributes() {
 		if _, there := have.GetCustomAttributes()[a.Name]; !there {
 			missing = append(missing, a.Name)
 		}

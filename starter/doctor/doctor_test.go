@@ -120,10 +120,10 @@ func TestDoctorPrintsAllChecks(t *testing.T) {
 	}
 }
 
-// clientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions of
+// newClientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions of
 // the user ann, each as VERB RESOURCE. The parameter behind is how far the command's clock is behind the API server's
 // clock.
-func clientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
+func newClientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authenticationv1.SelfSubjectReview{
@@ -310,7 +310,7 @@ func TestDoctorNamesTheNamespacesOfAnotherController(t *testing.T) {
 }
 
 // If the namespaces of two installations overlap, the installation with the older Lease keeps its namespaces.
-func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
+func TestDoctorNamesTheNamespacesOfInstallations(t *testing.T) {
 	w := newBackendWithCRDs(t, "machines")
 	of := func(namespace, name, namespaces string, age time.Duration) *coordinationv1.Lease {
 		l := newLease(v1alpha1.LeaseWorkers, time.Second)
@@ -333,7 +333,7 @@ func TestDoctorSaysWhereInstallationsAct(t *testing.T) {
 }
 
 // If the user may not read Leases, doctor warns, and reports no heartbeat as ok.
-func TestDoctorWithoutTheRightToReadLeases(t *testing.T) {
+func TestDoctorWarnsIfTheUserMayNotReadLeases(t *testing.T) {
 	w := newBackendWithCRDs(
 		t,
 		"machines",
@@ -393,7 +393,7 @@ func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 	}
 	cluster := kubefake.NewClientset()
 	cluster.PrependReactor("list", "leases", forbid)
-	w.ClusterClient, w.ReviewClient = cluster, clientsetForUser(0)
+	w.ClusterClient, w.ReviewClient = cluster, newClientsetForUser(0)
 	w.MachineClient.PrependReactor("list", "machineclasses", forbid)
 	out, err := w.Run(t.Context(), Command(w.Environment()), "--cluster-name", "")
 	require.NoError(t, err)
@@ -407,7 +407,7 @@ func TestDoctorPrintsNotesForAUserWhoMayOnlyRead(t *testing.T) {
 }
 
 // Temporal still lists the polls of a killed worker, so doctor ignores these polls if the worker has no heartbeat.
-func TestDoctorDoesNotBelieveThePollsOfADeadWorker(t *testing.T) {
+func TestDoctorIgnoresThePollsOfADeadWorker(t *testing.T) {
 	w := newBackendWithCRDs(t, "machines")
 	w.ClusterClient = kubefake.NewClientset(
 		newLease(v1alpha1.LeaseWorkers, time.Minute),
@@ -448,16 +448,16 @@ func TestDoctorAdvisesToCheckTheTemporalAddress(t *testing.T) {
 	assert.NotContains(t, out, "millwright bootstrap")
 }
 
-func TestDoctorChecksTheUser(t *testing.T) {
+func TestDoctorChecksUserAndClock(t *testing.T) {
 	for name, row := range map[string]struct {
 		kube  *kubefake.Clientset
 		says  string
 		fails bool
 	}{
-		"one who changes machines": {clientsetForUser(4*time.Second, "patch machines", "patch machinedeployments"), "ok      user ann may change machines, machinedeployments\nok      clock of this machine\n", false},
-		"one who only reads":       {clientsetForUser(-4 * time.Second), "note    user ann may only read, if no RoleBinding of a namespace allows more\nok      clock of this machine\n", false},
+		"one who changes machines": {newClientsetForUser(4*time.Second, "patch machines", "patch machinedeployments"), "ok      user ann may change machines, machinedeployments\nok      clock of this machine\n", false},
+		"one who only reads":       {newClientsetForUser(-4 * time.Second), "note    user ann may only read, if no RoleBinding of a namespace allows more\nok      clock of this machine\n", false},
 		"a clock that is behind": {
-			clientsetForUser(time.Minute), "note    user ann may only read, if no RoleBinding of a namespace allows more\nFAILED  clock of this machine: 60s from that of the API server\n" +
+			newClientsetForUser(time.Minute), "note    user ann may only read, if no RoleBinding of a namespace allows more\nFAILED  clock of this machine: 60s from that of the API server\n" +
 				"        set it by NTP: millwright prints times and ages by this clock\n", true,
 		},
 	} {

@@ -37,7 +37,7 @@ func (x *doctorCommand) checkQueues(
 				f.check += ", and none has a heartbeat now"
 			}
 			if f.problem != "" {
-				f.problem += unservedText(shards.Table.Namespaces(of.Number))
+				f.problem += unservedNamespacesText(shards.Table.NamespacesOfShard(of.Number))
 			}
 			findings = append(findings, f)
 		}
@@ -49,8 +49,8 @@ func (x *doctorCommand) checkQueues(
 // maxListedNamespaces is the maximum number of namespaces that a finding names.
 const maxListedNamespaces = 10
 
-// unservedText names the namespaces that a missing process would serve.
-func unservedText(namespaces []string) string {
+// unservedNamespacesText names the namespaces that a missing process would serve.
+func unservedNamespacesText(namespaces []string) string {
 	if len(namespaces) == 0 {
 		return ""
 	}
@@ -117,7 +117,7 @@ func (x *doctorCommand) checkShards(
 		if holder := holders[of.Number]; holder != "" {
 			f.check += ": " + holder
 		} else {
-			f.problem = "no bridge serves the shard" + unservedText(shards.Table.Namespaces(of.Number))
+			f.problem = "no bridge serves the shard" + unservedNamespacesText(shards.Table.NamespacesOfShard(of.Number))
 		}
 		findings = append(findings, f)
 	}

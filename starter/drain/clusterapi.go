@@ -24,7 +24,7 @@ func findMachine(ctx context.Context, clients kubecli.Clients, key types.Namespa
 		ctx,
 		request.KindMachine,
 		key,
-		clients.Machines.MachineV1alpha1().Machines(key.Namespace).Get,
+		clients.MachineClient.MachineV1alpha1().Machines(key.Namespace).Get,
 	)
 	if !apierrors.IsNotFound(err) {
 		return m, err
@@ -56,7 +56,7 @@ func findMachine(ctx context.Context, clients kubecli.Clients, key types.Namespa
 // listMachines returns the Machines of Millwright in a namespace or in all namespaces, and the Machines of Cluster API
 // whose nodes Millwright drains. Machines of Cluster API are omitted if the user may not list them.
 func listMachines(ctx context.Context, clients kubecli.Clients, namespace string) ([]v1alpha1.Machine, error) {
-	found, err := clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	found, err := clients.MachineClient.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
@@ -85,7 +85,7 @@ func patchMachine(ctx context.Context, clients kubecli.Clients, m *v1alpha1.Mach
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	} else {
-		_, err = clients.Machines.MachineV1alpha1().
+		_, err = clients.MachineClient.MachineV1alpha1().
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, data, metav1.PatchOptions{})
 	}
@@ -128,8 +128,8 @@ func kubectlResource(m *v1alpha1.Machine) string {
 	return "machine"
 }
 
-// drainStartText describes how long a drain that has not started may evict pods.
-func drainStartText(m *v1alpha1.Machine, when string) string {
+// evictionTimeLimitText describes how long a drain that has not started may evict pods.
+func evictionTimeLimitText(m *v1alpha1.Machine, when string) string {
 	timeout := phrase.DurationText(m.Spec.EffectiveDrainTimeout())
 	switch {
 	case hasNoDeadline(m):

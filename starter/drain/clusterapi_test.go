@@ -42,7 +42,7 @@ func newBlockedMachine(t *testing.T, change ...capitest.MachineChange) *clusterv
 	began := metav1.NewTime(clitest.Now.Add(-600e9))
 	return capitest.NewMachine("m-1", capitest.NewSet("s", 1), append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.DeletionTimestamp = &began
-		m.Annotations[capidrain.AnnotationHook] = "millwright"
+		m.Annotations[capidrain.AnnotationPreDrainHook] = "millwright"
 		m.Status.Deletion = &clusterv1.MachineDeletionStatus{WaitForPreDrainHookStartTime: began}
 		capitest.WithConditionReason(
 			clusterv1.MachineDeletingCondition,
@@ -67,7 +67,7 @@ func newBlockedMachine(t *testing.T, change ...capitest.MachineChange) *clusterv
 		text, err := capidrain.StatusText(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-		capidrain.SetConditions(m, v)
+		capidrain.CopyConditions(m, v)
 	}}, change...)...)
 }
 
@@ -129,12 +129,12 @@ func TestExplainClusterAPIDrainThatHasNotBegun(t *testing.T) {
 func TestExplainClusterAPIDrainWithUnreachableCluster(t *testing.T) {
 	w := newBackendWithClusterAPI(newBlockedMachine(t, func(m *clusterv1.Machine) {
 		v := capidrain.ToMillwrightMachine(m)
-		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
+		v.Status.CurrentOperation.BlockedBy = []string{vocabulary.BlockedByUnavailableTarget}
 		v.Status.Conditions[0].Message = "Cluster c does not answer"
 		text, err := capidrain.StatusText(v)
 		require.NoError(t, err)
 		m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-		capidrain.SetConditions(m, v)
+		capidrain.CopyConditions(m, v)
 	}))
 	out, err := w.run(t.Context(), "explain", "shop/m-1")
 	require.NoError(t, err)
@@ -143,7 +143,7 @@ func TestExplainClusterAPIDrainWithUnreachableCluster(t *testing.T) {
 	assert.NotContains(t, out, "abandon-instance")
 }
 
-func TestRequestsForDrainsOfClusterAPI(t *testing.T) {
+func TestRequestsAnnotateMachinesOfClusterAPI(t *testing.T) {
 	t.Setenv("USER", "ann")
 	timed := func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(3600)) }
 	for _, row := range []struct {

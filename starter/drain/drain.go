@@ -35,7 +35,7 @@ A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock tim
 	f.RegisterFlags(c)
 	f.temporalFlags.RegisterFlags(c)
 	c.AddCommand(f.listCommand(), f.explainCommand(), f.watchCommand())
-	for _, h := range helpOfRequests() {
+	for _, h := range requestCommandsHelp() {
 		c.AddCommand(f.RequestCommand(h, readSubject))
 	}
 	return c

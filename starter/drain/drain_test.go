@@ -19,7 +19,7 @@ import (
 	"millwright/starter/kubecli"
 )
 
-var now, beginTime = clitest.Now, clitest.BeginTime
+var now, lastChangeTime = clitest.Now, clitest.LastChangeTime
 
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)
@@ -31,7 +31,7 @@ func newDeletedMachine(edits ...machineEdit) *v1alpha1.Machine {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: "shop", Name: "m-1", UID: "u-1", ResourceVersion: "7",
 			Labels: map[string]string{v1alpha1.LabelNode: "n-1"}, Annotations: map[string]string{},
-			DeletionTimestamp: new(metav1.NewTime(beginTime)), Finalizers: []string{v1alpha1.FinalizerMachine},
+			DeletionTimestamp: new(metav1.NewTime(lastChangeTime)), Finalizers: []string{v1alpha1.FinalizerMachine},
 		},
 		Spec:   v1alpha1.MachineSpec{ProviderID: "virtual:///i-1"},
 		Status: v1alpha1.MachineStatus{CurrentStatus: v1alpha1.CurrentStatus{Phase: v1alpha1.MachineTerminating}},
@@ -48,7 +48,7 @@ func withName(namespace, name string) machineEdit {
 
 func withStage(stage v1alpha1.MachineDeletionStage) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(beginTime)}
+		m.Status.Deletion = &v1alpha1.MachineDeletion{Stage: stage, Since: metav1.NewTime(lastChangeTime)}
 	}
 }
 
@@ -57,9 +57,9 @@ func withRemovalMeans(means string) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		withStage(v1alpha1.MachineDeletionDrain)(m)
 		m.Status.Deletion.Drain = &v1alpha1.MachineDrain{
-			StartedAt:  metav1.NewTime(beginTime),
+			StartedAt:  metav1.NewTime(lastChangeTime),
 			Means:      means,
-			MeansSince: new(metav1.NewTime(beginTime)),
+			MeansSince: new(metav1.NewTime(lastChangeTime)),
 		}
 	}
 }
@@ -73,9 +73,13 @@ func withDrainResult(stage v1alpha1.MachineDeletionStage, result string) machine
 
 func withStep(step string, blockedBy ...string) machineEdit {
 	return func(m *v1alpha1.Machine) {
-		m.Status.CurrentOperation = &v1alpha1.Operation{Step: step, Since: metav1.NewTime(beginTime), BlockedBy: blockedBy}
+		m.Status.CurrentOperation = &v1alpha1.Operation{
+			Step:      step,
+			Since:     metav1.NewTime(lastChangeTime),
+			BlockedBy: blockedBy,
+		}
 		if d := m.Status.Deletion; d != nil {
-			d.Queued = step == vocabulary.StepQueued
+			d.Queued = step == vocabulary.StepQueuedForDrain
 		}
 	}
 }
@@ -94,7 +98,7 @@ func withCondition(kind corev1.NodeConditionType, reason, message string) machin
 				Status:             corev1.ConditionFalse,
 				Reason:             reason,
 				Message:            message,
-				LastTransitionTime: metav1.NewTime(beginTime),
+				LastTransitionTime: metav1.NewTime(lastChangeTime),
 			},
 		)
 	}
@@ -104,7 +108,7 @@ func withCondition(kind corev1.NodeConditionType, reason, message string) machin
 func withDrainWithoutDeletion(purpose v1alpha1.DrainPurpose) machineEdit {
 	return func(m *v1alpha1.Machine) {
 		m.DeletionTimestamp, m.Finalizers = nil, nil
-		occasion := metav1.NewTime(beginTime.Add(-time.Second))
+		occasion := metav1.NewTime(lastChangeTime.Add(-time.Second))
 		m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineRunning}
 		if purpose == v1alpha1.DrainForPreservation {
 			m.Status.CurrentStatus = v1alpha1.CurrentStatus{Phase: v1alpha1.MachineFailed, PreserveExpiryTime: &occasion}
@@ -118,7 +122,7 @@ func withDrainWithoutDeletion(purpose v1alpha1.DrainPurpose) machineEdit {
 			},
 		}
 		m.Status.Drain = &v1alpha1.StayingDrain{Purpose: purpose, Occasion: occasion, MachineDrain: v1alpha1.MachineDrain{
-			StartedAt: metav1.NewTime(beginTime), Means: "Evict", MeansSince: new(metav1.NewTime(beginTime)),
+			StartedAt: metav1.NewTime(lastChangeTime), Means: "Evict", MeansSince: new(metav1.NewTime(lastChangeTime)),
 		}}
 		withStep(vocabulary.StepEvictPods)(m)
 	}
@@ -144,7 +148,7 @@ func (w *fakeBackend) run(ctx context.Context, args ...string) (string, error) {
 	return w.Run(ctx, Command(w.Environment()), args...)
 }
 
-func TestMachineNameArguments(t *testing.T) {
+func TestMachineNameArgumentsAreParsed(t *testing.T) {
 	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
 		out, err := newFakeBackend(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)
@@ -164,7 +168,7 @@ func TestMachineNameArguments(t *testing.T) {
 	}
 }
 
-func TestDrainSubcommands(t *testing.T) {
+func TestDrainSubcommandsHaveExamplesAndFlags(t *testing.T) {
 	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"extend"})
 	require.NoError(t, err)
 	assert.Equal(t, "extend", c.Name())

@@ -36,7 +36,7 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newReader(c, args[0])
+			r, err := f.newMachineReader(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,8 +51,8 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 	}
 }
 
-// reader reads one machine for the drain commands.
-type reader struct {
+// machineReader reads one machine for the drain commands.
+type machineReader struct {
 	key             types.NamespacedName
 	clients         kubecli.Clients
 	temporal        client.Client
@@ -60,9 +60,9 @@ type reader struct {
 	now             func() time.Time
 }
 
-// newReader returns a reader of the named machine. The reader's clients connect on their first use; the caller must
+// newMachineReader returns a reader of the named machine. The reader's clients connect on their first use; the caller must
 // close Temporal's client.
-func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err error) {
+func (f *drainCommand) newMachineReader(c *cobra.Command, name string) (r machineReader, err error) {
 	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
 	if r.key, err = f.ParseKey(c, name); err != nil {
 		return r, err
@@ -79,13 +79,13 @@ func (f *drainCommand) newReader(c *cobra.Command, name string) (r reader, err e
 // readSnapshot reads a machine that is being deleted or whose node is being drained, and the progress of the current
 // step from Temporal. For any other machine, readSnapshot returns an error, and a snapshot that contains only the
 // machine.
-func (e reader) readSnapshot(ctx context.Context) (snapshot, error) {
+func (e machineReader) readSnapshot(ctx context.Context) (snapshot, error) {
 	m, err := findMachine(ctx, e.clients, e.key)
 	if err != nil {
 		return snapshot{}, err
 	}
 	if m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(m) {
-		err := fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.StatusText(*m))
+		err := fmt.Errorf("machine %s is not being deleted: its phase is %s", e.key, kubecli.PhaseText(*m))
 		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
@@ -101,7 +101,7 @@ func (s snapshot) explanation() string {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintln(&out, s.headline())
-	for _, h := range helpOfRequests() {
+	for _, h := range requestCommandsHelp() {
 		value, set := s.machine.Annotations[machine.RequestAnnotationKey(request.KindMachine, h.Name)]
 		if set && h.Name != request.Resume {
 			_, _ = fmt.Fprintf(&out, "%s: %s\n", h.Name, value)
@@ -114,7 +114,7 @@ func (s snapshot) explanation() string {
 	if s.unknownFactNote != "" {
 		_, _ = fmt.Fprintln(&out, s.unknownFactNote)
 	}
-	if s.pods != nil && (len(s.pods.Rows) > 0 || s.pods.Counts != (drain.PodCounts{})) {
+	if s.podOverview != nil && (len(s.podOverview.Rows) > 0 || s.podOverview.Counts != (drain.PodCounts{})) {
 		s.writePodTable(&out)
 		_, _ = fmt.Fprintln(&out)
 	}
@@ -131,8 +131,8 @@ func (s snapshot) additionalText(waits string) string {
 	if cause, _, found := strings.Cut(
 		sentence,
 		" (since ",
-	); !found || s.pods == nil ||
-		!strings.Contains(s.pods.Why, cause) {
+	); !found || s.podOverview == nil ||
+		!strings.Contains(s.podOverview.Why, cause) {
 		return said.String()
 	}
 	others := slices.DeleteFunc(
@@ -174,9 +174,9 @@ func (s snapshot) resultText() string {
 
 // writePodTable writes the first MaxOverviewRows pods, the counts of all pods, and the age of these counts.
 func (s snapshot) writePodTable(out io.Writer) {
-	if len(s.pods.Rows) > 0 {
+	if len(s.podOverview.Rows) > 0 {
 		rows := [][]any{{"POD", "STATE", "SINCE", "ATTEMPTS", "BLOCKED BY", "NEXT TRY"}}
-		for _, r := range s.pods.Rows[:min(len(s.pods.Rows), drain.MaxOverviewRows)] {
+		for _, r := range s.podOverview.Rows[:min(len(s.podOverview.Rows), drain.MaxOverviewRows)] {
 			rows = append(
 				rows,
 				[]any{r.Pod, r.State, kubecli.AgeText(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.ClockText(r.Next, s.now)},
@@ -184,14 +184,14 @@ func (s snapshot) writePodTable(out io.Writer) {
 		}
 		_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
 	}
-	_, _ = fmt.Fprint(out, countsText(s.pods.Counts))
-	if !s.heartbeatAt.IsZero() {
-		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.AgeText(s.heartbeatAt, s.now))
+	_, _ = fmt.Fprint(out, podCountsText(s.podOverview.Counts))
+	if !s.lastHeartbeatAt.IsZero() {
+		_, _ = fmt.Fprintf(out, "; seen %s ago", kubecli.AgeText(s.lastHeartbeatAt, s.now))
 	}
 	_, _ = fmt.Fprintln(out)
 }
 
-func countsText(c drain.PodCounts) string {
+func podCountsText(c drain.PodCounts) string {
 	return fmt.Sprintf(
 		"%d gone, %d terminating, %d blocked, %d waiting for their turn, %d stay",
 		c.Gone,

@@ -76,7 +76,7 @@ func (f *drainCommand) listDrains(
 	}
 	now := f.Now()
 	going := slices.DeleteFunc(found, func(m v1alpha1.Machine) bool {
-		return m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(&m) || onlyStuck && !needsPerson(&m, now)
+		return m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(&m) || onlyStuck && !needsManualAction(&m, now)
 	})
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

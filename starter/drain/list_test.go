@@ -17,8 +17,8 @@ import (
 	"millwright/decide/drain"
 )
 
-// machinesOfEachKind returns one machine for each case that the command list distinguishes.
-func machinesOfEachKind() []runtime.Object {
+// machinesForEachCase returns one machine for each case that the command list distinguishes.
+func machinesForEachCase() []runtime.Object {
 	return []runtime.Object{
 		newDeletedMachine(
 			withRemovalMeans("Evict"),
@@ -40,7 +40,7 @@ func machinesOfEachKind() []runtime.Object {
 }
 
 func TestListShowsDeletingMachines(t *testing.T) {
-	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A")
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
 NAMESPACE   NAME   NODE   STAGE            SINCE   MEANS   DEADLINE       BLOCKED BY
@@ -52,8 +52,8 @@ shop        m-2    n-1    Drain            15m     Evict   15:51:07 UTC   Volume
 }
 
 // Each name that `drain list -o name` prints is a valid argument of the other commands without --namespace.
-func TestNamesOfTheListCanBeExplained(t *testing.T) {
-	w := newFakeBackend(machinesOfEachKind()...)
+func TestExplainAcceptsTheNamesOfTheList(t *testing.T) {
+	w := newFakeBackend(machinesForEachCase()...)
 	out, err := w.run(t.Context(), "list", "-A", "-o", "name")
 	require.NoError(t, err)
 	names := strings.Fields(out)
@@ -91,18 +91,18 @@ shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC
 	assert.NotContains(t, out, "m-2")
 }
 
-func TestListShowsOnlyTheNamespace(t *testing.T) {
-	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-n", "base")
+func TestListShowsOnlyTheGivenNamespace(t *testing.T) {
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-n", "base")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-9")
 	assert.NotContains(t, out, "shop")
-	out, err = newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list")
+	out, err = newFakeBackend(machinesForEachCase()...).run(t.Context(), "list")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
 func TestListShowsOnlyStuckMachines(t *testing.T) {
-	out, err := newFakeBackend(machinesOfEachKind()...).run(t.Context(), "list", "-A", "--stuck")
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--stuck")
 	require.NoError(t, err)
 	var names []string
 	for line := range strings.Lines(out) {
@@ -114,7 +114,7 @@ func TestListShowsOnlyStuckMachines(t *testing.T) {
 	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
 }
 
-func TestNeedsPerson(t *testing.T) {
+func TestNeedsManualAction(t *testing.T) {
 	patient := func(m *v1alpha1.Machine) {
 		m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
 			MachineDrainTimeout: &metav1.Duration{Duration: 10 * time.Minute},
@@ -127,7 +127,7 @@ func TestNeedsPerson(t *testing.T) {
 		"moves":                             {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods)), false},
 		"held":                              {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withAnnotation(v1alpha1.AnnotationHold, "")), true},
 		"nobody has begun for long":         {newDeletedMachine(), true},
-		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.OverdueAfter))) }), false},
+		"nobody has begun yet":              {newDeletedMachine(func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now.Add(-drain.StepOverdueAfter))) }), false},
 		"its deadline has passed long ago":  {newDeletedMachine(withRemovalMeans("Evict"), patient), true},
 		"its deadline was extended":         {newDeletedMachine(withRemovalMeans("Evict"), patient, withAnnotation(v1alpha1.AnnotationExtend, now.Add(time.Minute).Format(time.RFC3339)+" ann")), false},
 		"its target is away at once":        {newDeletedMachine(withStep("announce", "TargetUnavailable"), func(m *v1alpha1.Machine) { m.DeletionTimestamp = new(metav1.NewTime(now)) }), true},
@@ -136,7 +136,7 @@ func TestNeedsPerson(t *testing.T) {
 		"deleting, and has a while to go":   {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(time.Minute)), false},
 		"deleting, and it should have been": {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(-2*time.Minute)), true},
 	} {
-		assert.Equal(t, c.stuck, needsPerson(c.machine, now), name)
+		assert.Equal(t, c.stuck, needsManualAction(c.machine, now), name)
 	}
 }
 

@@ -34,19 +34,20 @@ const maxHeartbeatAge = 30 * time.Second
 
 // snapshot has the known facts about one deletion or drain at one moment.
 type snapshot struct {
-	machine         *v1alpha1.Machine
-	pods            *drain.Overview // pods of the drain; nil if unknown
-	volumes         []string        // volumes that stage Detach waits for
-	heartbeatAt     time.Time       // time of the worker's last heartbeat; zero if unknown
-	unknownFactNote string          // one line that says why a fact is not known; empty if all facts are known
-	drainQueue      string          // task queue of the pending activity; empty if unknown
-	now             time.Time
+	machine           *v1alpha1.Machine
+	podOverview       *drain.Overview // pods of the drain; nil if unknown
+	volumes           []string        // volumes that stage Detach waits for
+	lastHeartbeatAt   time.Time       // time of the worker's last heartbeat; zero if unknown
+	unknownFactNote   string          // one line that says why a fact is not known; empty if all facts are known
+	activityTaskQueue string          // task queue of the pending activity; empty if unknown
+	now               time.Time
 }
 
 // readFromTemporal adds Temporal's facts about the drain, or about the volumes that the deletion waits for. If Temporal
 // does not answer or has no open workflow, readFromTemporal sets the note.
 func (s *snapshot) readFromTemporal(ctx context.Context, t client.Client, address string) {
-	if isQueued(s.machine) || !isDraining(s.machine) && deletionStage(s.machine) != v1alpha1.MachineDeletionDetach {
+	if isQueued(s.machine) ||
+		!isDrainingOrQueued(s.machine) && deletionStage(s.machine) != v1alpha1.MachineDeletionDetach {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
@@ -63,8 +64,8 @@ func (s *snapshot) readFromTemporal(ctx context.Context, t client.Client, addres
 	}
 }
 
-// isDraining reports whether the node of a machine is being drained, or will be drained next.
-func isDraining(m *v1alpha1.Machine) bool {
+// isDrainingOrQueued reports whether the node of a machine is being drained, or will be drained next.
+func isDrainingOrQueued(m *v1alpha1.Machine) bool {
 	return observe.IsInDrainQueue(m) || isDrainedWithoutDeletion(m)
 }
 
@@ -79,7 +80,7 @@ func (s *snapshot) installation() run.Installation {
 // readActivity reads the progress of the pending activity.
 func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 	ref := kube.Ref{Namespace: s.machine.Namespace, Name: s.machine.Name, UID: string(s.machine.UID)}
-	if !isDraining(s.machine) {
+	if !isDrainingOrQueued(s.machine) {
 		_, err := s.readHeartbeat(ctx, t, s.installation().ID(run.KindMachine, ref), vocabulary.StepAwaitDetach, &s.volumes)
 		return err
 	}
@@ -102,7 +103,7 @@ func (s *snapshot) readActivity(ctx context.Context, t client.Client) error {
 			return fmt.Errorf("read the answer to %s: %w", workflows.QueryPods, err)
 		}
 	}
-	s.pods = &progress.Picture
+	s.podOverview = &progress.Picture
 	return nil
 }
 
@@ -131,7 +132,7 @@ func (s *snapshot) readHeartbeat(
 			continue
 		}
 		workflowQueue := answer.GetExecutionConfig().GetTaskQueue().GetName()
-		s.drainQueue = strings.TrimSuffix(workflowQueue, run.QueueMachines) + run.QueueDrains
+		s.activityTaskQueue = strings.TrimSuffix(workflowQueue, run.QueueMachines) + run.QueueDrains
 		s.noteMissingHeartbeat(pending)
 		if pending.GetHeartbeatDetails() == nil {
 			return false, nil
@@ -145,7 +146,7 @@ func (s *snapshot) readHeartbeat(
 // noteMissingHeartbeat sets the note if no worker runs the activity.
 func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 	if at := a.GetLastHeartbeatTime(); at != nil {
-		s.heartbeatAt = at.AsTime()
+		s.lastHeartbeatAt = at.AsTime()
 	}
 	switch {
 	case a.GetLastFailure() != nil && a.GetState() == enumspb.PENDING_ACTIVITY_STATE_SCHEDULED:
@@ -155,18 +156,18 @@ func (s *snapshot) noteMissingHeartbeat(a *workflowpb.PendingActivityInfo) {
 			a.GetActivityId(),
 			kubecli.CollapseSpaces(a.GetLastFailure().GetMessage()),
 		)
-	case !s.heartbeatAt.IsZero() && s.now.Sub(s.heartbeatAt) > maxHeartbeatAge:
+	case !s.lastHeartbeatAt.IsZero() && s.now.Sub(s.lastHeartbeatAt) > maxHeartbeatAge:
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has reported since %s: check that a worker polls the queue %s.",
-			kubecli.TimeWithAgeText(s.heartbeatAt, s.now),
-			s.drainQueue,
+			kubecli.TimeWithAgeText(s.lastHeartbeatAt, s.now),
+			s.activityTaskQueue,
 		)
-	case s.heartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
+	case s.lastHeartbeatAt.IsZero() && a.GetScheduledTime() != nil && s.now.Sub(a.GetScheduledTime().AsTime()) > maxHeartbeatAge:
 		s.unknownFactNote = fmt.Sprintf(
 			"No worker has taken %s since %s: check that a worker polls the queue %s.",
 			a.GetActivityId(),
 			kubecli.TimeWithAgeText(a.GetScheduledTime().AsTime(), s.now),
-			s.drainQueue,
+			s.activityTaskQueue,
 		)
 	}
 }

@@ -80,7 +80,7 @@ to change that: `+"`kubectl edit pdb -n shop web`, `millwright drain extend shop
 	assert.True(t, w.Temporal.IsClosed)
 }
 
-func TestExplainOfADrainWithoutDeletion(t *testing.T) {
+func TestExplainDescribesADrainWithoutDeletion(t *testing.T) {
 	w := newFakeBackend(
 		newDeletedMachine(
 			withDrainWithoutDeletion(v1alpha1.DrainForUpdate),
@@ -110,7 +110,7 @@ func TestExplainBeginsWithTheSentenceOfTheStatus(t *testing.T) {
 }
 
 // If the sentence in the status and the pods have the same cause, the cause and each command are printed only once.
-func TestExplainSaysACauseOnce(t *testing.T) {
+func TestExplainPrintsACauseOnce(t *testing.T) {
 	const cause = "PodDisruptionBudget shop/web allows none of its 3 healthy pods to go: it needs 3 of 3"
 	w := newFakeBackend(
 		newDeletedMachine(
@@ -167,7 +167,7 @@ func TestExplainQueriesTheWorkflowWithoutAHeartbeat(t *testing.T) {
 	}
 }
 
-func TestExplainWithoutTemporal(t *testing.T) {
+func TestExplainWorksWithoutTemporal(t *testing.T) {
 	ended := newTemporalWithOpenDrain()
 	ended.Status = enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED
 	mute := newTemporalWithOpenDrain()
@@ -268,7 +268,7 @@ func TestExplainShowsRequestsAndLeftBehindPods(t *testing.T) {
 	assert.Contains(t, out, "\ndrain: Forced; left behind: shop/a, shop/b\n")
 }
 
-func TestExplainOfAMachineThatIsNotDeleted(t *testing.T) {
+func TestExplainRefusesAMachineThatIsNotDeleted(t *testing.T) {
 	_, err := newFakeBackend(
 		newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)),
 	).run(t.Context(), "explain", "shop/m-1")

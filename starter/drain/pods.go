@@ -21,13 +21,13 @@ func (s snapshot) drainStatement() statement {
 	case isQueued(m):
 		return s.newStatement(
 			[]string{
-				s.requestCommandLine(request.Force, kubecli.ReasonFlag),
-				s.requestCommandLine(request.Skip, kubecli.ReasonFlag),
+				s.requestCommandLine(request.Force, kubecli.ExampleReasonFlag),
+				s.requestCommandLine(request.Skip, kubecli.ExampleReasonFlag),
 			},
 			"since %s it waits for its turn to be drained (%s); %s",
 			s.stageStartText(),
 			m.Status.LastOperation.Description,
-			drainStartText(m, "then"),
+			evictionTimeLimitText(m, "then"),
 		)
 	case observe.IsDrainOver(m):
 		return s.newStatement(
@@ -38,14 +38,14 @@ func (s snapshot) drainStatement() statement {
 		)
 	case d == nil:
 		return s.newStatement(nil, "since %s node %s waits to be emptied; no pod was evicted yet, and %s",
-			s.stageStartText(), s.nodeName(), drainStartText(m, "with the first eviction"))
+			s.stageStartText(), s.nodeName(), evictionTimeLimitText(m, "with the first eviction"))
 	}
 	began, at := d.StartedAt.Time, observe.DeadlineFacts(m, s.now).NextDeadline()
 	if d.MeansSince != nil {
 		began = d.MeansSince.Time
 	}
 	switch observe.CurrentRemovalMeans(m) {
-	case drain.Kill:
+	case drain.MeansKill:
 		return s.newStatement(
 			nil,
 			"%s; since %s pods are deleted without a grace period%s",
@@ -53,9 +53,9 @@ func (s snapshot) drainStatement() statement {
 			kubecli.TimeWithAgeText(began, s.now),
 			s.deadlineText(at, "the remaining pods stay and the "+s.operationAfterDrain()+" continues"),
 		)
-	case drain.Delete:
+	case drain.MeansDelete:
 		return s.newStatement(
-			[]string{s.requestCommandLine(request.Force, kubecli.ReasonFlag)},
+			[]string{s.requestCommandLine(request.Force, kubecli.ExampleReasonFlag)},
 			"%s; since %s pods are deleted with their own grace periods, whatever blocks them%s",
 			s.waitText(),
 			kubecli.TimeWithAgeText(began, s.now),
@@ -77,16 +77,16 @@ func (s snapshot) operationAfterDrain() string {
 
 func (s snapshot) evictionStatement(began, at time.Time) statement {
 	how, commands, does := "with their own grace periods", s.remedies(), "are evicted"
-	if observe.CurrentRemovalMeans(s.machine) == drain.DeleteInOrder {
+	if observe.CurrentRemovalMeans(s.machine) == drain.MeansDeleteInOrder {
 		does, how = "are deleted in order, because the cluster cannot evict", "all at once"
 	}
-	if _, then := observe.DeadlineFacts(s.machine, s.now).EvictionDeadline(); then == drain.Kill {
+	if _, then := observe.DeadlineFacts(s.machine, s.now).EvictionDeadline(); then == drain.MeansKill {
 		how = "without a grace period, because their node is not well"
 	} else if !hasNoDeadline(s.machine) {
-		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ReasonFlag))
+		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ExampleReasonFlag))
 	}
 	return s.newStatement(
-		append(commands, s.requestCommandLine(request.Force, kubecli.ReasonFlag)),
+		append(commands, s.requestCommandLine(request.Force, kubecli.ExampleReasonFlag)),
 		"%s; since %s pods %s%s",
 		s.waitText(),
 		kubecli.TimeWithAgeText(began, s.now),
@@ -114,8 +114,8 @@ func (s snapshot) deadlineText(at time.Time, what string) string {
 // waitText describes what the drain waits for. The text comes from the pods of the drain, or else from the condition
 // Drained.
 func (s snapshot) waitText() string {
-	if s.pods != nil && s.pods.Why != "" {
-		return s.pods.Why
+	if s.podOverview != nil && s.podOverview.Why != "" {
+		return s.podOverview.Why
 	}
 	for _, c := range s.machine.Status.Conditions {
 		if c.Type == v1alpha1.MachineDrained && c.Message != "" {
@@ -138,7 +138,7 @@ func (s snapshot) remedies() []string {
 			lines = append(lines, line)
 		}
 	}
-	if s.pods == nil { // the Machine does not contain the names of the misconfigured budgets
+	if s.podOverview == nil { // the Machine does not contain the names of the misconfigured budgets
 		for _, blocker := range blockers(s.machine) {
 			if names, isBudget := strings.CutPrefix(blocker, drain.BlockedByBudget+" "); isBudget {
 				for name := range strings.SplitSeq(names, " and ") {
@@ -149,14 +149,14 @@ func (s snapshot) remedies() []string {
 		}
 		return lines[:min(len(lines), maxRemedies)]
 	}
-	for _, row := range s.pods.Rows {
+	for _, row := range s.podOverview.Rows {
 		for _, key := range row.Budgets {
 			if namespace, name, _ := strings.Cut(key, "/"); row.Bad {
 				add(fmt.Sprintf("kubectl edit pdb -n %s %s", namespace, name))
 			}
 		}
 	}
-	for _, row := range s.pods.Rows {
+	for _, row := range s.podOverview.Rows {
 		add(remedyForPod(row))
 	}
 	return lines[:min(len(lines), maxRemedies)]

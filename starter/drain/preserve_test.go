@@ -36,7 +36,7 @@ func (w *fakeBackend) runPreserve(
 	}
 	d := w.Environment()
 	d.NewClients = func(kubecli.ClusterAccess) (kubecli.Clients, error) {
-		return kubecli.Clients{Machines: w.MachineClient, Core: core.CoreV1()}, nil
+		return kubecli.Clients{MachineClient: w.MachineClient, Core: core.CoreV1()}, nil
 	}
 	var out bytes.Buffer
 	c := PreserveCommand(d)
@@ -154,7 +154,7 @@ func TestPreserveReportsAFailedEvent(t *testing.T) {
 	assert.Contains(t, out, "Next: the machine is preserved")
 }
 
-func TestPreserveFlags(t *testing.T) {
+func TestPreserveCommandHasAllFlags(t *testing.T) {
 	c, _, err := PreserveCommand(kubecli.NewEnvironment()).Find(nil)
 	require.NoError(t, err)
 	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop"} {

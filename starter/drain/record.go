@@ -36,7 +36,7 @@ func deletionStageStart(m *v1alpha1.Machine) time.Time {
 // isDrainedWithoutDeletion reports whether the node of a machine is being drained although the machine is not being
 // deleted.
 func isDrainedWithoutDeletion(m *v1alpha1.Machine) bool {
-	return observe.ActiveRecordWithoutDeletion(m) != nil
+	return observe.ActiveStayingDrain(m) != nil
 }
 
 // drainPurpose describes why the node of a machine that is not being deleted is drained.
@@ -63,8 +63,8 @@ func blockers(m *v1alpha1.Machine) []string {
 		(m.Status.Deletion != nil || isDrainedWithoutDeletion(m) || isTargetUnavailable(m)) {
 		names = slices.Clone(o.BlockedBy)
 	}
-	if isHeld(m) && !slices.Contains(names, vocabulary.BlockedHold) {
-		names = slices.Insert(names, 0, vocabulary.BlockedHold)
+	if isHeld(m) && !slices.Contains(names, vocabulary.BlockedByHold) {
+		names = slices.Insert(names, 0, vocabulary.BlockedByHold)
 	}
 	return names
 }
@@ -72,7 +72,7 @@ func blockers(m *v1alpha1.Machine) []string {
 // isTargetUnavailable reports whether a deletion waits for the target cluster to answer.
 func isTargetUnavailable(m *v1alpha1.Machine) bool {
 	o := m.Status.CurrentOperation
-	return m.DeletionTimestamp != nil && o != nil && slices.Contains(o.BlockedBy, vocabulary.BlockedTargetUnavailable)
+	return m.DeletionTimestamp != nil && o != nil && slices.Contains(o.BlockedBy, vocabulary.BlockedByUnavailableTarget)
 }
 
 func isHeld(m *v1alpha1.Machine) bool {
@@ -83,10 +83,10 @@ func isHeld(m *v1alpha1.Machine) bool {
 // isQueued reports whether the node of a machine waits in the drain queue.
 func isQueued(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) && m.Status.Deletion.Queued }
 
-// needsPerson reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a
-// blocker. needsPerson ignores waits for volumes and waits in the drain queue, because these waits end without a
+// needsManualAction reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a
+// blocker. needsManualAction ignores waits for volumes and waits in the drain queue, because these waits end without a
 // person.
-func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
+func needsManualAction(m *v1alpha1.Machine, now time.Time) bool {
 	if isHeld(m) || isOverdue(m, now) {
 		return true
 	}
@@ -96,11 +96,11 @@ func needsPerson(m *v1alpha1.Machine, now time.Time) bool {
 	})
 }
 
-// isOverdue reports whether the deadline of the present stage has passed by more than drain.OverdueAfter.
+// isOverdue reports whether the deadline of the present stage has passed by more than drain.StepOverdueAfter.
 func isOverdue(m *v1alpha1.Machine, now time.Time) bool {
 	at := observe.DeadlineFacts(m, now).NextDeadline()
 	if m.Status.Deletion == nil && !isDrainedWithoutDeletion(m) {
 		at = deletionStageStart(m)
 	}
-	return !at.IsZero() && now.After(at.Add(drain.OverdueAfter))
+	return !at.IsZero() && now.After(at.Add(drain.StepOverdueAfter))
 }

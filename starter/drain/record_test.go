@@ -13,7 +13,7 @@ import (
 	"millwright/observe/drain"
 )
 
-func TestEvictionDeadlineText(t *testing.T) {
+func TestNextDeadlineOfADrain(t *testing.T) {
 	unready := func(since time.Duration) machineEdit {
 		return func(m *v1alpha1.Machine) {
 			m.Status.Conditions = []corev1.NodeCondition{
@@ -25,15 +25,15 @@ func TestEvictionDeadlineText(t *testing.T) {
 		machine *v1alpha1.Machine
 		want    time.Time
 	}{
-		"drainTimeout": {newDeletedMachine(withRemovalMeans("Evict")), beginTime.Add(2 * time.Hour)},
+		"drainTimeout": {newDeletedMachine(withRemovalMeans("Evict")), lastChangeTime.Add(2 * time.Hour)},
 		"maxEvictRetries": {newDeletedMachine(withRemovalMeans("Evict"), func(m *v1alpha1.Machine) {
 			m.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{MaxEvictRetries: new(int32(60))}
-		}), beginTime.Add(20 * time.Minute)},
+		}), lastChangeTime.Add(20 * time.Minute)},
 		"extended":                        {newDeletedMachine(withRemovalMeans("Evict"), withAnnotation(v1alpha1.AnnotationExtend, "2026-11-21T18:00:00Z ann")), time.Date(2026, 11, 21, 18, 0, 0, 0, time.UTC)},
-		"deleting in order":               {newDeletedMachine(withRemovalMeans("DeleteInOrder"), withStep("delete-in-order"), withDeadline(time.Second)), beginTime.Add(2 * time.Hour)},
-		"the status is older than that":   {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second)), beginTime.Add(2 * time.Hour)},
+		"deleting in order":               {newDeletedMachine(withRemovalMeans("DeleteInOrder"), withStep("delete-in-order"), withDeadline(time.Second)), lastChangeTime.Add(2 * time.Hour)},
+		"the status is older than that":   {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second)), lastChangeTime.Add(2 * time.Hour)},
 		"the node is not ready":           {newDeletedMachine(withRemovalMeans("Evict"), unready(time.Minute)), now.Add(4 * time.Minute)},
-		"the node was not ready long ago": {newDeletedMachine(withRemovalMeans("Evict"), unready(time.Hour)), beginTime.Add(2 * time.Hour)},
+		"the node was not ready long ago": {newDeletedMachine(withRemovalMeans("Evict"), unready(time.Hour)), lastChangeTime.Add(2 * time.Hour)},
 		"force is wanted":                 {newDeletedMachine(withRemovalMeans("Evict"), withStep(vocabulary.StepEvictPods), withDeadline(time.Second), withAnnotation(v1alpha1.AnnotationForce, "ann")), now.Add(time.Second)},
 		"deleting":                        {newDeletedMachine(withRemovalMeans("Delete"), withStep("delete"), withDeadline(time.Second)), now.Add(time.Second)},
 		"not begun":                       {newDeletedMachine(withStage(v1alpha1.MachineDeletionDrain)), time.Time{}},

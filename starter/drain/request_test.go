@@ -44,7 +44,7 @@ func TestRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 	assert.Equal(t, 1, strings.Count(out, "Next:"))
 }
 
-func TestRequestThatMeetsTooManyConflicts(t *testing.T) {
+func TestRequestFailsAfterTooManyConflicts(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.failWritesWithConflicts(100)
 	_, err := w.run(t.Context(), "force", "--yes", "shop/m-1", "--reason=x")
@@ -71,7 +71,7 @@ func TestRequestIsCheckedAgainAfterAConflict(t *testing.T) {
 	}
 }
 
-func TestRequestThatIsRefusedByTheAPIServer(t *testing.T) {
+func TestRequestReturnsTheErrorOfTheAPIServer(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.MachineClient.PrependReactor("patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")

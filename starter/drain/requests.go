@@ -22,8 +22,8 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// helpOfRequests returns the help of the request commands for drains, the most used commands first.
-func helpOfRequests() []kubecli.CommandHelp {
+// requestCommandsHelp returns the help of the request commands for drains, the most used commands first.
+func requestCommandsHelp() []kubecli.CommandHelp {
 	return []kubecli.CommandHelp{
 		{
 			Name:  request.Extend,
@@ -81,7 +81,7 @@ command asks before it writes, unless --yes is given.`,
 
 // expectedEffectText describes the effect of a request, and its time if the effect is not immediate.
 func expectedEffectText(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
-	text := effectOfRequest(r, m, now, d)
+	text := immediateEffectText(r, m, now, d)
 	switch {
 	case r.Command == request.Preserve || r.Command == request.Unpreserve:
 		return text
@@ -103,7 +103,7 @@ func expectedEffectText(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d
 	return text
 }
 
-func effectOfRequest(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
+func immediateEffectText(r kubecli.Request, m *v1alpha1.Machine, now time.Time, d request.Decision) string {
 	node := cmp.Or(cache.NodeNameOfMachine(m), "of the machine")
 	switch r.Command {
 	case request.Force:
@@ -183,7 +183,7 @@ func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string
 	stamp, _, _ := strings.Cut(extended.Annotations[v1alpha1.AnnotationExtend], " ")
 	until, _ := time.Parse(time.RFC3339, stamp) // the annotation is always written in this format
 	does := "evicted"
-	if observe.CurrentRemovalMeans(m) == drain.DeleteInOrder {
+	if observe.CurrentRemovalMeans(m) == drain.MeansDeleteInOrder {
 		does = "deleted in order"
 	}
 	text := "pods are " + does + " until " + phrase.TimeText(until, now) + ", and the remaining pods are deleted then"
@@ -193,7 +193,7 @@ func extendEffect(m *v1alpha1.Machine, now time.Time, d request.Decision) string
 			", unless its drainTimeout of %s, which begins with the drain, ends later",
 			phrase.DurationText(m.Spec.EffectiveDrainTimeout()),
 		)
-	case then == drain.Kill:
+	case then == drain.MeansKill:
 		text += "; but the node is not well, and if it stays so, they are deleted at " + phrase.TimeText(at, now)
 	}
 	return text
@@ -203,7 +203,7 @@ func abandonEffect(m *v1alpha1.Machine) string {
 	switch now := deletion.Stage(deletionStage(m)); {
 	case isInstanceGone(m):
 		return "the Machine object is removed, even if its node's cluster does not answer. " + abandonWarning(m)
-	case deletion.LaterStage(now, deletion.StageInstance) != now:
+	case deletion.LaterStage(now, deletion.StageDeleteInstance) != now:
 		return "the deletion continues to stage Instance; the provider gets no request, and the Node and Machine objects are removed. " +
 			abandonWarning(
 				m,
@@ -215,7 +215,10 @@ func abandonEffect(m *v1alpha1.Machine) string {
 
 // isInstanceGone reports whether the deletion is past stage Instance.
 func isInstanceGone(m *v1alpha1.Machine) bool {
-	return deletion.LaterStage(deletion.Stage(deletionStage(m)), deletion.StageInstance) != deletion.StageInstance
+	return deletion.LaterStage(
+		deletion.Stage(deletionStage(m)),
+		deletion.StageDeleteInstance,
+	) != deletion.StageDeleteInstance
 }
 
 // abandonWarning describes what a person has to remove after an instance is abandoned.
@@ -231,8 +234,8 @@ func abandonWarning(m *v1alpha1.Machine) string {
 	return what + " is left running: only a sweep for orphans of its MachineClass deletes it later"
 }
 
-// commandToUndo returns the command that undoes a request; empty if an undo would change nothing.
-func commandToUndo(r kubecli.Request, m *v1alpha1.Machine) string {
+// undoCommand returns the command that undoes a request; empty if an undo would change nothing.
+func undoCommand(r kubecli.Request, m *v1alpha1.Machine) string {
 	off := fmt.Sprintf(
 		"kubectl annotate %s -n %s %s %s-",
 		kubectlResource(m),
@@ -270,15 +273,15 @@ func readSubject(
 		return s, errors.New(why)
 	}
 	s = kubecli.Subject{
-		Object: m,
-		Facts:  machine.RequestFacts(m, r.Command, now),
-		Prefix: fmt.Sprintf("machine %s: ", key),
+		Object:       m,
+		Facts:        machine.RequestFacts(m, r.Command, now),
+		ResultPrefix: fmt.Sprintf("machine %s: ", key),
 	}
 	switch r.Command {
 	case request.AbandonInstance:
-		s.Question = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOfObject(m))
+		s.ConfirmQuestion = fmt.Sprintf("%s\nAbandon the instance of machine %s?", abandonWarning(m), kubecli.KeyOfObject(m))
 	case request.Force:
-		s.Question = fmt.Sprintf(
+		s.ConfirmQuestion = fmt.Sprintf(
 			"The pods of machine %s get no time to end, whatever their budgets say.\nDelete them?",
 			kubecli.KeyOfObject(m),
 		)
@@ -288,7 +291,7 @@ func readSubject(
 		if m.DeletionTimestamp != nil || isDrainedWithoutDeletion(m) {
 			follow = "millwright drain watch " + kubecli.KeyOfObject(m)
 		}
-		return expectedEffectText(r, m, now, d), commandToUndo(r, m), follow
+		return expectedEffectText(r, m, now, d), undoCommand(r, m), follow
 	}
 	s.SendPatch = func(ctx context.Context, data []byte) error { return patchMachine(ctx, clients, m, data) }
 	return s, nil

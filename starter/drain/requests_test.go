@@ -192,7 +192,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 			out, err := w.run(t.Context(), append(c.args, "shop/m-1")...)
 			require.NoError(t, err)
 			assert.Equal(t, annotationPatches(c.annotation, c.value), w.Patches())
-			m, err := findMachine(t.Context(), kubecli.Clients{Machines: w.MachineClient}, newMachineKey("shop", "m-1"))
+			m, err := findMachine(t.Context(), kubecli.Clients{MachineClient: w.MachineClient}, newMachineKey("shop", "m-1"))
 			require.NoError(t, err)
 			assert.Equal(t, c.value, m.Annotations[c.annotation])
 			for _, says := range c.says {
@@ -202,7 +202,7 @@ func TestRequestsWriteTheirAnnotation(t *testing.T) {
 	}
 }
 
-func TestDefaultActorOfARequest(t *testing.T) {
+func TestRequestHasADefaultActor(t *testing.T) {
 	t.Setenv("USER", "")
 	w := newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	_, err := w.run(t.Context(), "retry", "shop/m-1")

@@ -82,7 +82,7 @@ func (s snapshot) targetUnavailableStatement() statement {
 	m := s.machine
 	if observe.IsClusterAPIMachine(m) {
 		return s.newStatement(
-			[]string{s.requestCommandLine(request.Skip, kubecli.ReasonFlag)},
+			[]string{s.requestCommandLine(request.Skip, kubecli.ExampleReasonFlag)},
 			"since %s it waits: %s; it continues when that cluster answers; this step has no deadline; skip continues without the drain",
 			kubecli.TimeWithAgeText(m.Status.CurrentOperation.Since.Time, s.now),
 			s.waitText(),
@@ -96,7 +96,7 @@ func (s snapshot) targetUnavailableStatement() statement {
 	what := cmp.Or(m.Status.LastOperation.Description, "the target cluster does not answer")
 	if isInstanceGone(m) {
 		return s.newStatement(
-			[]string{s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag)},
+			[]string{s.requestCommandLine(request.AbandonInstance, kubecli.ExampleReasonFlag)},
 			"since %s it waits: %s; "+own+"abandon-instance removes the object and leaves the remains of node %s",
 			kubecli.TimeWithAgeText(at, s.now),
 			what,
@@ -105,8 +105,8 @@ func (s snapshot) targetUnavailableStatement() statement {
 	}
 	return s.newStatement(
 		[]string{
-			s.requestCommandLine(request.Skip, kubecli.ReasonFlag),
-			s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag),
+			s.requestCommandLine(request.Skip, kubecli.ExampleReasonFlag),
+			s.requestCommandLine(request.AbandonInstance, kubecli.ExampleReasonFlag),
 		},
 		"since %s it waits: %s; "+own+"skip continues without the drain; abandon-instance, the last resort, also leaves the instance running",
 		kubecli.TimeWithAgeText(at, s.now),
@@ -121,7 +121,7 @@ func (s snapshot) holdStatement() statement {
 		NextDeadline(); observe.CurrentRemovalMeans(m).KeepsPodOrder() &&
 		!at.IsZero() {
 		clock = "its deadline is not moved: resumed after " + phrase.TimeText(at, s.now) + ", it deletes pods"
-		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ReasonFlag))
+		commands = append(commands, s.requestCommandLine(request.Extend, "--for 1h", kubecli.ExampleReasonFlag))
 	}
 	who := cmp.Or(m.Annotations[v1alpha1.AnnotationHold], "by an unknown person")
 	if isDrainedWithoutDeletion(m) {
@@ -248,7 +248,7 @@ func (s snapshot) instanceStatement() statement {
 	if m.Spec.ProviderID == "" {
 		what = "its instance (if any)"
 	}
-	code, message := deletionProblem(m)
+	code, message := deletionError(m)
 	if code == "" {
 		return s.newStatement(
 			nil,
@@ -258,7 +258,10 @@ func (s snapshot) instanceStatement() statement {
 		)
 	}
 	return s.newStatement(
-		[]string{s.requestCommandLine(request.Retry), s.requestCommandLine(request.AbandonInstance, kubecli.ReasonFlag)},
+		[]string{
+			s.requestCommandLine(request.Retry),
+			s.requestCommandLine(request.AbandonInstance, kubecli.ExampleReasonFlag),
+		},
 		"since %s the deletion of %s at the provider is blocked by %s: %s; this step has no deadline: repair what blocks it; abandon-instance is the last resort and leaves the instance running",
 		s.stageStartText(),
 		what,
@@ -267,9 +270,9 @@ func (s snapshot) instanceStatement() statement {
 	)
 }
 
-// deletionProblem returns the code and the message of the error that blocks the deletion of an instance; empty if there
+// deletionError returns the code and the message of the error that blocks the deletion of an instance; empty if there
 // is no error.
-func deletionProblem(m *v1alpha1.Machine) (code, message string) {
+func deletionError(m *v1alpha1.Machine) (code, message string) {
 	last := m.Status.LastOperation
 	if o := m.Status.CurrentOperation; o != nil {
 		code = strings.Join(o.BlockedBy, ", ")

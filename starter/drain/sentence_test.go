@@ -14,7 +14,7 @@ import (
 	"millwright/decide/drain"
 )
 
-func TestSentenceOfAMachine(t *testing.T) {
+func TestStatementDescribesTheDeletion(t *testing.T) {
 	const (
 		backup = v1alpha1.AnnotationPreDrainHook + "/backup"
 		dns    = v1alpha1.AnnotationPreTerminateHook
@@ -216,7 +216,7 @@ func TestSentenceOfAMachine(t *testing.T) {
 }
 
 // The remedies depend on the texts of decide/drain: this test fails when the texts change.
-func TestRemediesForBlockers(t *testing.T) {
+func TestRemediesMatchTheBlockers(t *testing.T) {
 	pod := func(name string, edits ...func(*drain.Pod)) drain.Pod {
 		p := drain.Pod{UID: name, Namespace: "shop", Name: name, Ready: true, Started: now.Add(-time.Hour)}
 		for _, e := range edits {
@@ -266,7 +266,7 @@ func TestRemediesForBlockers(t *testing.T) {
 		{
 			"namespace that is being deleted",
 			drain.Facts{Pods: []drain.Pod{pod("web", func(p *drain.Pod) {
-				p.Tries = drain.TryRecord{Result: drain.NamespaceDeleting, Next: now.Add(time.Minute)}
+				p.Tries = drain.RequestRecord{Result: drain.ResultNamespaceDeleting, Next: now.Add(time.Minute)}
 			})}},
 			[]string{"kubectl describe namespace shop"},
 		},
@@ -282,7 +282,7 @@ func TestRemediesForBlockers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.observed.Now = now
 			seen := drain.Decide(c.observed).Picture
-			s := snapshot{machine: newDeletedMachine(withRemovalMeans("Evict")), pods: &seen, now: now}
+			s := snapshot{machine: newDeletedMachine(withRemovalMeans("Evict")), podOverview: &seen, now: now}
 			assert.Equal(t, c.want, append([]string(nil), s.remedies()...), seen)
 			text := s.statement().String()
 			assert.True(

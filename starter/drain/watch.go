@@ -28,7 +28,7 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newReader(c, args[0])
+			r, err := f.newMachineReader(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -43,7 +43,7 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 // watchDrain reads the machine repeatedly. watchDrain stops when the machine no longer exists, when ctx is done, or
 // when the drain of a machine that is not being deleted has ended. watchDrain returns an error of the first read, and
 // only prints later errors.
-func (e reader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
+func (e machineReader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	var uid types.UID
 	return kubecli.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
@@ -80,16 +80,16 @@ func (s snapshot) summaryLine() string {
 	if how := observe.CurrentRemovalMeans(s.machine); how != "" {
 		text += " " + string(how)
 	}
-	if s.pods != nil {
-		text += "  " + countsText(s.pods.Counts)
+	if s.podOverview != nil {
+		text += "  " + podCountsText(s.podOverview.Counts)
 	}
 	switch {
 	case isHeld(s.machine):
 		return text + "  held"
-	case isDraining(s.machine):
+	case isDrainingOrQueued(s.machine):
 		return text + "  " + s.waitText()
 	}
-	if code, message := deletionProblem(s.machine); code != "" {
+	if code, message := deletionError(s.machine); code != "" {
 		text += "  " + code + ": " + message
 	}
 	return text

@@ -79,7 +79,7 @@ func TestWatchPrintsALineForEachChange(t *testing.T) {
 	assert.True(t, w.Temporal.IsClosed)
 }
 
-func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
+func TestWatchEndsIfTheMachineIsReplaced(t *testing.T) {
 	w := newFakeBackend()
 	w.returnMachinesInTurn(
 		newDeletedMachine(),
@@ -90,7 +90,7 @@ func TestWatchEndsWithAnotherMachineOfThatName(t *testing.T) {
 	assert.Contains(t, out, "shop/m-1 is gone\n")
 }
 
-func TestWatchEndsWithADrainWithoutDeletion(t *testing.T) {
+func TestWatchEndsAfterADrainWithoutDeletion(t *testing.T) {
 	drained := func(m *v1alpha1.Machine) { m.Status.Drain.Result = "Drained" }
 	for want, then := range map[string]*v1alpha1.Machine{
 		"the drain of shop/m-1 is over: Drained\n":                   newDeletedMachine(withDrainWithoutDeletion(v1alpha1.DrainForUpdate), drained),
@@ -122,9 +122,9 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
 	require.NoError(
 		t,
-		reader{
+		machineReader{
 			newMachineKey("shop", "m-1"),
-			kubecli.Clients{Machines: w.MachineClient},
+			kubecli.Clients{MachineClient: w.MachineClient},
 			w.Temporal,
 			"",
 			w.Environment().Now,

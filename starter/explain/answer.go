@@ -122,7 +122,7 @@ func stepFromStatus(o *v1alpha1.Operation) step {
 }
 
 // step returns the fields of the status, and the parts of the machine's sentence.
-func (m member) step() step {
+func (m memberMachine) step() step {
 	if m.operation == nil {
 		return step{}
 	}

@@ -35,22 +35,22 @@ func newBlockedMachine() *v1alpha1.Machine {
 		Step:       vocabulary.StepCreateInstance,
 		Cause:      "no room",
 		BlockedBy:  []string{"ResourceExhausted"},
-		Since:      metav1.NewTime(clitest.BeginTime),
+		Since:      metav1.NewTime(clitest.LastChangeTime),
 		Deadline:   new(metav1.NewTime(clitest.Now.Add(time.Hour))),
 		WaitsFor:   "no room (since 13:51:07 UTC); it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced at 15:06:07 UTC; `millwright explain machine/web-a -n shop`",
 	}
 	return m
 }
 
-// addPendingCalls adds an open activity, and an activity whose last attempt has failed.
-func addPendingCalls(f *clitest.FakeTemporal) {
+// addPendingActivities adds an open activity, and an activity whose last attempt has failed.
+func addPendingActivities(f *clitest.FakeTemporal) {
 	f.WorkflowID, f.Status = "garden/machine/shop/web-a/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 	f.PendingActivities = []*workflowpb.PendingActivityInfo{
 		{
 			ActivityId:      "create-instance",
 			Attempt:         1,
 			State:           enumspb.PENDING_ACTIVITY_STATE_STARTED,
-			LastStartedTime: timestamppb.New(clitest.BeginTime),
+			LastStartedTime: timestamppb.New(clitest.LastChangeTime),
 		},
 		{
 			ActivityId:              "report",
@@ -62,12 +62,12 @@ func addPendingCalls(f *clitest.FakeTemporal) {
 	}
 }
 
-func TestAMachineIsExplainedAsFields(t *testing.T) {
+func TestExplainPrintsAMachineAsYAML(t *testing.T) {
 	w := clitest.NewFakeBackend(
 		newBlockedMachine(),
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "aws"},
 	)
-	addPendingCalls(w.Temporal)
+	addPendingActivities(w.Temporal)
 	w.Temporal.UnpolledQueues = []string{"garden/machines"}
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-a", "-o", "yaml")
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestAMachineIsExplainedAsFields(t *testing.T) {
 		"workflow: garden/machine/shop/web-a/uid-m\n", out)
 }
 
-func TestADeploymentIsExplainedAsFields(t *testing.T) {
+func TestExplainPrintsADeploymentAsJSON(t *testing.T) {
 	objects := append([]runtime.Object{newBlockedMachine()}, newPoolObjects()...)
 	w := clitest.NewFakeBackend(append(objects[:3:3], objects[4:]...)...) // web-a is the blocked machine
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mcd/shop/web", "-o", "json")
@@ -103,7 +103,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 			Goal:       "waits for its instance",
 			Why:        "no room",
 			BlockedBy:  []string{"ResourceExhausted"},
-			Since:      clitest.BeginTime,
+			Since:      clitest.LastChangeTime,
 			Next:       "it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
 			Deadline:   clitest.Now.Add(time.Hour),
 			Command:    "millwright explain machine/web-a -n shop",
@@ -112,7 +112,7 @@ func TestADeploymentIsExplainedAsFields(t *testing.T) {
 }
 
 // The object waits for nothing, and Temporal does not answer.
-func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
+func TestExplainPrintsAnIdleObjectAsJSON(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.Temporal.Err = errors.New("connection refused")
 	out, err := w.Run(t.Context(), Command(w.Environment()), "mc/shop/web-c", "-o", "json", "--cluster-name", "garden")
@@ -135,12 +135,12 @@ func TestAnIdleObjectIsExplainedAsFields(t *testing.T) {
 }
 
 // commandsInSentence finds the commands at the end of a sentence of decide/explain.
-func TestCommandsOfASentence(t *testing.T) {
+func TestCommandsInSentence(t *testing.T) {
 	first := explain.WaitState{
 		Cause:         "`x` is full",
-		Since:         clitest.BeginTime,
+		Since:         clitest.LastChangeTime,
 		Command:       "kubectl edit pdb -n shop web",
-		NextEvent:     explain.SingularPlural{Singular: "the pods still on its node are deleted"},
+		NextEvent:     explain.PhraseForms{Singular: "the pods still on its node are deleted"},
 		NextEventTime: clitest.Now,
 	}
 	second := explain.WaitState{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}

@@ -136,9 +136,9 @@ type pendingActivity struct {
 	Attempt   int32  `json:"attempt"`
 	IsRunning bool   `json:"open"` // a worker executes the attempt
 	// start of the running attempt; if no attempt runs, the time at which the activity was scheduled
-	Since   time.Time `json:"since,omitzero"`
-	Next    time.Time `json:"next,omitzero"` // when the next attempt begins
-	Failure string    `json:"failure,omitempty"`
+	Since       time.Time `json:"since,omitzero"`
+	NextAttempt time.Time `json:"next,omitzero"` // when the next attempt begins
+	Failure     string    `json:"failure,omitempty"`
 
 	endedEarly bool // whether the previous attempt ended itself early, because the worker's cache was stale
 }
@@ -154,13 +154,13 @@ func newPendingActivity(of *workflowpb.PendingActivityInfo, now time.Time) pendi
 	case of.GetState() == enumspb.PENDING_ACTIVITY_STATE_STARTED && started != nil:
 		c.IsRunning, c.Since = true, started.AsTime()
 	case next != nil && next.AsTime().After(now):
-		c.Next = next.AsTime()
+		c.NextAttempt = next.AsTime()
 	default:
 		c.Since = of.GetScheduledTime().AsTime()
 	}
 	if failure := of.GetLastFailure(); failure != nil {
 		c.Failure = kubecli.CollapseSpaces(failure.GetMessage())
-		c.endedEarly = failure.GetApplicationFailureInfo().GetType() == kube.TypeCacheBehind
+		c.endedEarly = failure.GetApplicationFailureInfo().GetType() == kube.FailureTypeCacheBehind
 	}
 	return c
 }
@@ -171,8 +171,8 @@ func (c pendingActivity) statusLine(now time.Time) string {
 	switch {
 	case c.IsRunning:
 		text += " is open since " + kubecli.TimeWithAgeText(c.Since, now)
-	case !c.Next.IsZero():
-		text += " begins at " + kubecli.ClockText(c.Next, now)
+	case !c.NextAttempt.IsZero():
+		text += " begins at " + kubecli.ClockText(c.NextAttempt, now)
 	default:
 		text += " waits for a worker since " + kubecli.TimeWithAgeText(c.Since, now)
 	}

@@ -28,7 +28,7 @@ func newLease(name string, ago time.Duration) *coordinationv1.Lease {
 	}
 }
 
-func TestHeartbeatsCommand(t *testing.T) {
+func TestHeartbeatsCommandNamesInactiveProcesses(t *testing.T) {
 	const worker, bridge = "millwright-worker", "millwright-bridge"
 	for name, row := range map[string]struct {
 		leases []runtime.Object
@@ -67,7 +67,7 @@ func TestHeartbeatsCommand(t *testing.T) {
 	})
 }
 
-func TestHeartbeatProbes(t *testing.T) {
+func TestHeartbeatProbesReportReadiness(t *testing.T) {
 	kube := kubefake.NewClientset(newLease("millwright-worker", time.Second), newLease("millwright-bridge", time.Second))
 	w := clitest.NewFakeBackend()
 	w.ClusterClient = kube

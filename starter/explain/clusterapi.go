@@ -28,7 +28,7 @@ func (x *explainCommand) readClusterAPIObject(
 	name string,
 	meant bool,
 ) (*subject, error) {
-	if served, err := clients.ClusterAPI.CheckServed(meant); err != nil || !served {
+	if served, err := clients.ClusterAPI.RequireServedIf(meant); err != nil || !served {
 		return nil, err
 	}
 	switch of.Kind {
@@ -44,7 +44,7 @@ func (x *explainCommand) readClusterAPIObject(
 // readClusterAPISet is readClusterAPIObject for a set.
 func (x *explainCommand) readClusterAPISet(
 	ctx context.Context,
-	upstream *kubecli.ClusterAPI,
+	upstream *kubecli.ClusterAPIReader,
 	of kubecli.NamedKind,
 	name string,
 	meant bool,
@@ -75,7 +75,7 @@ func (x *explainCommand) readClusterAPISet(
 // readClusterAPIDeployment is readClusterAPIObject for a deployment.
 func (x *explainCommand) readClusterAPIDeployment(
 	ctx context.Context,
-	upstream *kubecli.ClusterAPI,
+	upstream *kubecli.ClusterAPIReader,
 	of kubecli.NamedKind,
 	name string,
 	meant bool,
@@ -117,15 +117,15 @@ func (x *explainCommand) readClusterAPIDeployment(
 // addClusterAPIMembers adds the machines of these sets to the subject.
 func (x *explainCommand) addClusterAPIMembers(
 	ctx context.Context,
-	upstream *kubecli.ClusterAPI,
+	upstream *kubecli.ClusterAPIReader,
 	s *subject,
 	sets []clusterv1.MachineSet,
 ) error {
 	machines, err := upstream.ListMachines(ctx, x.Namespace, sets)
 	for i := range machines {
-		s.members = append(s.members, newClusterAPIMember(&machines[i], x.Now()))
+		s.members = append(s.members, newClusterAPIMemberMachine(&machines[i], x.Now()))
 	}
-	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(s.members, func(a, b memberMachine) int { return cmp.Compare(a.name, b.name) })
 	return err
 }
 
@@ -144,7 +144,7 @@ func notReconciledText(o metav1.Object) string {
 // set.
 func (x *explainCommand) readClusterAPIMachine(
 	ctx context.Context,
-	upstream *kubecli.ClusterAPI,
+	upstream *kubecli.ClusterAPIReader,
 	of kubecli.NamedKind,
 	name string,
 	meant bool,
@@ -166,14 +166,14 @@ func (x *explainCommand) readClusterAPIMachine(
 	if s.workflowKind == "" && !meant {
 		return nil, nil
 	}
-	s.machine = new(newClusterAPIMember(m, x.Now()))
+	s.machine = new(newClusterAPIMemberMachine(m, x.Now()))
 	s.operation = s.machine.operation
 	return s, nil
 }
 
-// newClusterAPIMember returns a machine of Cluster API.
-func newClusterAPIMember(m *clusterv1.Machine, now time.Time) member {
-	return member{
+// newClusterAPIMemberMachine returns a machine of Cluster API.
+func newClusterAPIMemberMachine(m *clusterv1.Machine, now time.Time) memberMachine {
+	return memberMachine{
 		m.Name,
 		cmp.Or(m.Status.Phase, "new"),
 		capiset.MachineOperation(m, now),

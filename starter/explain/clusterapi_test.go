@@ -22,7 +22,7 @@ import (
 // preDrainHook is an annotation that delays the drain of a machine of Cluster API.
 const preDrainHook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/backup"
 
-var beginTime = metav1.NewTime(clitest.BeginTime)
+var lastChangeTime = metav1.NewTime(clitest.LastChangeTime)
 
 // withSetCondition adds a condition to a set, with status True since Begun.
 func withSetCondition(kind, reason, message string) capitest.SetChange {
@@ -34,7 +34,7 @@ func withSetCondition(kind, reason, message string) capitest.SetChange {
 				Status:             metav1.ConditionTrue,
 				Reason:             reason,
 				Message:            message,
-				LastTransitionTime: beginTime,
+				LastTransitionTime: lastChangeTime,
 			},
 		)
 	}
@@ -63,7 +63,7 @@ func newClusterAPIPool() []runtime.Object {
 			"hooks",
 		),
 	)
-	kept.DeletionTimestamp, kept.Status.Phase = &beginTime, "Deleting"
+	kept.DeletionTimestamp, kept.Status.Phase = &lastChangeTime, "Deleting"
 	fresh := capitest.NewMachine(
 		"pool-c",
 		s,
@@ -86,12 +86,12 @@ func newClusterAPIPool() []runtime.Object {
 		kept,
 		fresh,
 		theirs,
-		capitest.NewMachine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &beginTime }),
+		capitest.NewMachine("theirs-a", theirs, func(m *clusterv1.Machine) { m.DeletionTimestamp = &lastChangeTime }),
 	}
 }
 
-// newBackendWithBothGroups returns a backend with objects of both API groups.
-func newBackendWithBothGroups(more ...runtime.Object) *clitest.FakeBackend {
+// newBackendWithBothAPIGroups returns a backend with objects of both API groups.
+func newBackendWithBothAPIGroups(more ...runtime.Object) *clitest.FakeBackend {
 	w := clitest.NewFakeBackend(append(newPoolObjects(), more...)...)
 	w.ClusterClient = kubefake.NewClientset(newLease("millwright-worker", 1e9), newLease("millwright-bridge", 1e9))
 	w.ClusterAPI = capitest.NewFakeServer(newClusterAPIPool()...)
@@ -117,7 +117,7 @@ func TestExplainReadsClusterAPIObjects(t *testing.T) {
 		"a machine of others, if it is so": {"machine.cluster.x-k8s.io/theirs-a", "machine.cluster.x-k8s.io shop/theirs-a: no controller of Cluster API has looked at it (since 13:51:07 UTC); `kubectl get pods -A -l cluster.x-k8s.io/provider=cluster-api`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newBackendWithBothGroups()
+			w := newBackendWithBothAPIGroups()
 			out, err := w.Run(t.Context(), Command(w.Environment()), row.arg, "-n", "shop", "--cluster-name", "garden")
 			require.NoError(t, err)
 			if strings.HasSuffix(row.says, "\n") {
@@ -135,15 +135,15 @@ func TestExplainReadsClusterAPIObjects(t *testing.T) {
 		"machineset.example.com/pool":      `unknown kind "machineset.example.com": the kinds are mcd, mcs, mc, mcc and node; and no namespace machineset.example.com has an object pool`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
-		w := newBackendWithBothGroups()
+		w := newBackendWithBothAPIGroups()
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)
 	}
 }
 
 // If both API groups have a set with the name, the user must name the group.
-func TestANameOfBothGroupsNeedsItsGroup(t *testing.T) {
-	w := newBackendWithBothGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
+func TestANameInBothAPIGroupsNeedsTheGroup(t *testing.T) {
+	w := newBackendWithBothAPIGroups(&v1alpha1.MachineSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pool"}})
 	for _, arg := range []string{"pool", "machinesets/pool"} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(
@@ -186,8 +186,8 @@ func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
 	assert.Equal(t, 1, w.DiscoveryCount)
 }
 
-func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
-	w := newBackendWithBothGroups()
+func TestExplainPrintsAClusterAPISetAsJSON(t *testing.T) {
+	w := newBackendWithBothAPIGroups()
 	out, err := w.Run(
 		t.Context(),
 		Command(w.Environment()),
@@ -215,14 +215,14 @@ func TestASetOfClusterAPIIsExplainedAsFields(t *testing.T) {
 			Goal:      "waits to leave",
 			Why:       "the hook " + preDrainHook + " keeps it",
 			BlockedBy: []string{preDrainHook},
-			Since:     clitest.BeginTime,
+			Since:     clitest.LastChangeTime,
 			Command:   "kubectl annotate machines.cluster.x-k8s.io -n shop pool-b " + preDrainHook + "-",
 		},
 	}, a.Machines[0])
 }
 
 func TestTopListsClusterAPIObjects(t *testing.T) {
-	w := newBackendWithBothGroups()
+	w := newBackendWithBothAPIGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
@@ -253,15 +253,15 @@ func TestTopListsClusterAPIObjects(t *testing.T) {
 	)
 }
 
-func TestUICommandForClusterAPIObjects(t *testing.T) {
+func TestUICommandPrintsAddressesForClusterAPI(t *testing.T) {
 	const page = "http://127.0.0.1:8233/namespaces/millwright/workflows/garden%2Fclusterapiset%2Fshop%2Fpool%2Fuid-pool\n"
 	for _, arg := range []string{"machineset.cluster.x-k8s.io/pool", "pool", "machine/pool-b"} {
-		w := newBackendWithBothGroups()
+		w := newBackendWithBothAPIGroups()
 		out, err := w.Run(t.Context(), UICommand(w.Environment()), arg, "-n", "shop", "--cluster-name", "garden")
 		require.NoError(t, err)
 		assert.Equal(t, page, out)
 	}
-	w := newBackendWithBothGroups()
+	w := newBackendWithBothAPIGroups()
 	_, err := w.Run(
 		t.Context(),
 		UICommand(w.Environment()),
@@ -290,7 +290,7 @@ func TestExplainReadsDeploymentsOfClusterAPI(t *testing.T) {
 			Status:             metav1.ConditionTrue,
 			Reason:             "NodeDrain",
 			Message:            "1 of 3 machines waits to leave",
-			LastTransitionTime: beginTime,
+			LastTransitionTime: lastChangeTime,
 		},
 	}
 	s := capitest.NewSetOfDeployment(d, "d-new", 1, 1)

@@ -93,18 +93,18 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneStuck, line))
+			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneStuck, line))
+		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			kubecli.Paint(
 				out,
-				kubecli.ToneStuck,
+				kubecli.ToneWarning,
 				fmt.Sprintf(
 					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
 					s.observedGeneration,
@@ -149,7 +149,7 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 	if kind != "" {
 		_, group, _ := strings.Cut(kind, ".")
 		missing.kind = kinds[0].Names[0] + phrase.TextIf(group != "", ".%s", group)
-		missing.isMachine = slices.ContainsFunc(
+		missing.canBeMachine = slices.ContainsFunc(
 			kinds,
 			func(k kubecli.NamedKind) bool { return k.Kind == request.KindMachine },
 		)
@@ -159,9 +159,9 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 
 // objectMissingError means that no object has the name.
 type objectMissingError struct {
-	kind      string // kind on the command line; empty if the user named no kind
-	key       types.NamespacedName
-	isMachine bool // the name can be the name of a Machine of Millwright
+	kind         string // kind on the command line; empty if the user named no kind
+	key          types.NamespacedName
+	canBeMachine bool // the name can be the name of a Machine of Millwright
 }
 
 func (e objectMissingError) Error() string {
@@ -169,7 +169,7 @@ func (e objectMissingError) Error() string {
 		return "there is no node " + e.key.Name
 	}
 	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
-	return text + phrase.TextIf(e.isMachine, "%s", kubecli.DeletedMachineHint(e.key))
+	return text + phrase.TextIf(e.canBeMachine, "%s", kubecli.DeletedMachineHint(e.key))
 }
 
 // findFirstSubject reads the first object of these kinds that has the name; nil if no object has the name. If an object
@@ -220,7 +220,7 @@ func (x *explainCommand) readSubject(
 	if of.BelongsToClusterAPI() {
 		return x.readClusterAPIObject(ctx, clients, of, name, meant)
 	}
-	kind, machines := of.Names[0], clients.Machines.MachineV1alpha1()
+	kind, machines := of.Names[0], clients.MachineClient.MachineV1alpha1()
 	switch of.Kind {
 	case request.KindMachineDeployment:
 		d, err := machines.MachineDeployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -234,7 +234,7 @@ func (x *explainCommand) readSubject(
 			generation:         d.Generation,
 			observedGeneration: d.Status.ObservedGeneration,
 			operation:          d.Status.CurrentOperation,
-			provider:           providerOfClass(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
+			provider:           readProviderOfClass(ctx, clients, d.Namespace, d.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   d.Spec.Replicas,
@@ -266,7 +266,7 @@ func (x *explainCommand) readSubject(
 			generation:         set.Generation,
 			observedGeneration: set.Status.ObservedGeneration,
 			operation:          set.Status.CurrentOperation,
-			provider:           providerOfClass(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
+			provider:           readProviderOfClass(ctx, clients, set.Namespace, set.Spec.Template.Spec.Class.Name),
 		}
 		s.counts = &counts{
 			Desired:   set.Spec.Replicas,
@@ -300,7 +300,7 @@ func (x *explainCommand) readSubject(
 		}
 		return s, nil
 	default:
-		return x.readNode(ctx, clients, name)
+		return x.readMachineOfNode(ctx, clients, name)
 	}
 }
 
@@ -330,10 +330,10 @@ func (x *explainCommand) newMachineSubject(ctx context.Context, clients kubecli.
 		workflowKind: run.KindMachine,
 		object:       m,
 		operation:    m.Status.CurrentOperation,
-		idleText:     "phase " + kubecli.StatusText(*m) + replacementText(m),
+		idleText:     "phase " + kubecli.PhaseText(*m) + replacementText(m),
 	}
 	s.isIdleTextComplete = replacementText(m) != ""
-	class, err := clients.Machines.MachineV1alpha1().
+	class, err := clients.MachineClient.MachineV1alpha1().
 		MachineClasses(m.Namespace).
 		Get(ctx, m.Spec.Class.Name, metav1.GetOptions{})
 	if err == nil { // a user without the right to read classes gets no provider
@@ -341,22 +341,26 @@ func (x *explainCommand) newMachineSubject(ctx context.Context, clients kubecli.
 	} else {
 		class = nil
 	}
-	s.machine = new(newMember(m, class, x.Now()))
+	s.machine = new(newMemberMachine(m, class, x.Now()))
 	return s
 }
 
-// providerOfClass returns the provider of a class; empty if the class cannot be read.
-func providerOfClass(ctx context.Context, clients kubecli.Clients, namespace, name string) string {
-	class, err := clients.Machines.MachineV1alpha1().MachineClasses(namespace).Get(ctx, name, metav1.GetOptions{})
+// readProviderOfClass returns the provider of a class; empty if the class cannot be read.
+func readProviderOfClass(ctx context.Context, clients kubecli.Clients, namespace, name string) string {
+	class, err := clients.MachineClient.MachineV1alpha1().MachineClasses(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return ""
 	}
 	return class.ProviderName()
 }
 
-// readNode returns the machine of a node. For a node without a machine, readNode returns the node itself, with a text
+// readMachineOfNode returns the machine of a node. For a node without a machine, readMachineOfNode returns the node itself, with a text
 // that no machine has the node.
-func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, name string) (*subject, error) {
+func (x *explainCommand) readMachineOfNode(
+	ctx context.Context,
+	clients kubecli.Clients,
+	name string,
+) (*subject, error) {
 	target := clients
 	if x.targetKubeconfig != "" {
 		var err error
@@ -368,7 +372,7 @@ func (x *explainCommand) readNode(ctx context.Context, clients kubecli.Clients, 
 	if err != nil {
 		return nil, err
 	}
-	list, err := clients.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	list, err := clients.MachineClient.MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
@@ -391,12 +395,12 @@ func (x *explainCommand) addMembers(
 	s *subject,
 	owners []metav1.Object,
 ) error {
-	found, err := clients.Machines.MachineV1alpha1().Machines(x.Namespace).List(ctx, metav1.ListOptions{})
+	found, err := clients.MachineClient.MachineV1alpha1().Machines(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
 	}
 	classes := map[string]*v1alpha1.MachineClass{}
-	if list, err := clients.Machines.MachineV1alpha1().
+	if list, err := clients.MachineClient.MachineV1alpha1().
 		MachineClasses(x.Namespace).
 		List(ctx, metav1.ListOptions{}); err == nil {
 		// without the right to list classes, the machines' sentences have fewer details
@@ -407,10 +411,10 @@ func (x *explainCommand) addMembers(
 	for i := range found.Items {
 		m := &found.Items[i]
 		if slices.ContainsFunc(owners, func(owner metav1.Object) bool { return metav1.IsControlledBy(m, owner) }) {
-			s.members = append(s.members, newMember(m, classes[m.Spec.Class.Name], x.Now()))
+			s.members = append(s.members, newMemberMachine(m, classes[m.Spec.Class.Name], x.Now()))
 		}
 	}
-	slices.SortFunc(s.members, func(a, b member) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(s.members, func(a, b memberMachine) int { return cmp.Compare(a.name, b.name) })
 	return nil
 }
 

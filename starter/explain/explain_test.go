@@ -68,7 +68,7 @@ func newPoolObjects() []runtime.Object {
 		return &v1alpha1.Operation{
 			WorkflowID: "garden/machine/shop/web-a/uid-m",
 			Step:       "create-instance",
-			Since:      metav1.NewTime(clitest.BeginTime),
+			Since:      metav1.NewTime(clitest.LastChangeTime),
 			Cause:      "no room (since the sale)",
 			WaitsFor:   "no room (since …)",
 			BlockedBy:  by,
@@ -91,7 +91,7 @@ func newPoolObjects() []runtime.Object {
 	}
 }
 
-func TestExplainOutput(t *testing.T) {
+func TestExplainPrintsTheStateOfObjects(t *testing.T) {
 	const toDo = "Start what is missing, or look at its log; `millwright doctor` checks the whole installation.\n"
 	const table = "\nMACHINE   STATUS   STEP              SINCE   DEADLINE   WAITS FOR\n" +
 		"web-b     new      create-instance   15m     -          no room (since the sale)\n" +
@@ -148,10 +148,10 @@ func TestExplainOutput(t *testing.T) {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{{
-					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime),
+					ActivityId: "create-instance", Attempt: 2, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.LastChangeTime),
 					LastFailure: &failurepb.Failure{
 						Message:     "MachineClass small or its Secret has changed, so the call is made again",
-						FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{Type: kube.TypeCacheBehind}},
+						FailureInfo: &failurepb.Failure_ApplicationFailureInfo{ApplicationFailureInfo: &failurepb.ApplicationFailureInfo{Type: kube.FailureTypeCacheBehind}},
 					},
 				}}
 			},
@@ -165,8 +165,8 @@ func TestExplainOutput(t *testing.T) {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
 				f.WorkflowID, f.Status = "garden/machine/shop/web-b/uid-m", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING
 				f.PendingActivities = []*workflowpb.PendingActivityInfo{
-					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.BeginTime)},
-					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.BeginTime)},
+					{ActivityId: "create-instance", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_STARTED, LastStartedTime: timestamppb.New(clitest.LastChangeTime)},
+					{ActivityId: "other", Attempt: 1, State: enumspb.PENDING_ACTIVITY_STATE_SCHEDULED, ScheduledTime: timestamppb.New(clitest.LastChangeTime)},
 				}
 			},
 			says: "machine shop/web-b: no room (since …)\ncreate-instance: attempt 1 is open since 13:51:07 UTC (15m)\n" +
@@ -251,14 +251,14 @@ func TestExplainReportsDownProcesses(t *testing.T) {
 func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset(
-		leaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{
+		newLeaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{
 			{
 				System:       problems.ControlCluster,
 				Resource:     "machinesets.machine.sapcloud.io/status",
 				Verb:         "update",
 				Kind:         problems.Refused,
 				Message:      "User w cannot update",
-				FirstFailure: clitest.BeginTime,
+				FirstFailure: clitest.LastChangeTime,
 			},
 			{
 				System:       problems.TargetCluster,
@@ -266,7 +266,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 				Verb:         "watch",
 				Kind:         problems.Failing,
 				Message:      "etcd is slow",
-				FirstFailure: clitest.BeginTime,
+				FirstFailure: clitest.LastChangeTime,
 			},
 		}}, problems.Report{Identity: "w-2", Problems: []problems.Problem{
 			{
@@ -275,7 +275,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 				Verb:         "watch",
 				Kind:         problems.Failing,
 				Message:      "etcd is slow",
-				FirstFailure: clitest.BeginTime,
+				FirstFailure: clitest.LastChangeTime,
 			},
 		}}),
 		newLease("millwright-bridge", time.Second),
@@ -295,7 +295,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 }
 
 // Resources have the same name in both API groups and in several workload clusters.
-func TestWhichProblemsConcernAnObject(t *testing.T) {
+func TestObjectsAreAffectedOnlyByRelatedProblems(t *testing.T) {
 	object := &metav1.ObjectMeta{Namespace: "shop", Labels: map[string]string{"cluster.x-k8s.io/cluster-name": "c1"}}
 	both := []run.Kind{run.KindMachineSet, run.KindClusterAPISet}
 	for name, row := range map[string]struct {
@@ -330,7 +330,7 @@ func TestProblemsOfOtherInstallationsAreIgnored(t *testing.T) {
 	}
 	own := problems.Report{Identity: "w-1", Installation: "prod", Problems: refused}
 	all := func(problems.Problem) bool { return true }
-	client := kubefake.NewClientset(leaseWithProblems(t, own)).CoordinationV1()
+	client := kubefake.NewClientset(newLeaseWithProblems(t, own)).CoordinationV1()
 	for now, says := range map[time.Time]int{clitest.Now: 1, clitest.Now.Add(3 * time.Minute): 0} {
 		for of, isOwn := range map[run.Installation]bool{"prod": true, "": true, "test": false} {
 			_, troubles := DescribeProcessProblems(t.Context(), client, of, now, all)
@@ -339,8 +339,8 @@ func TestProblemsOfOtherInstallationsAreIgnored(t *testing.T) {
 	}
 }
 
-// leaseWithProblems returns the Lease of active workers that have problems.
-func leaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
+// newLeaseWithProblems returns the Lease of active workers that have problems.
+func newLeaseWithProblems(t *testing.T, reports ...problems.Report) *coordinationv1.Lease {
 	t.Helper()
 	for i := range reports {
 		reports[i].WrittenAt = clitest.Now.Add(-time.Second)
@@ -372,7 +372,7 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 	)
 }
 
-func TestTopOutput(t *testing.T) {
+func TestTopPrintsActiveObjects(t *testing.T) {
 	for name, row := range map[string]struct {
 		args []string
 		says string
@@ -397,7 +397,7 @@ func TestTopOutput(t *testing.T) {
 	}
 }
 
-func TestExplainOfUnknownObjects(t *testing.T) {
+func TestExplainReportsUnknownObjects(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{

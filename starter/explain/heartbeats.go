@@ -20,8 +20,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// process is a kind of process that renews a Lease while it is active.
-type process struct {
+// processKind is a kind of process that renews a Lease while it is active.
+type processKind struct {
 	name           string // name of the process in messages
 	leaseName      string
 	renewInterval  time.Duration // time between two renewals
@@ -34,10 +34,10 @@ type process struct {
 // WorkerProcess is the value of Heartbeat.Process for the workers.
 const WorkerProcess = "worker"
 
-// processes are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
+// processKinds are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
 // it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. downAfter is two to three renewal
 // intervals.
-var processes = []process{
+var processKinds = []processKind{
 	{
 		WorkerProcess, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No worker has been at work since %s: nothing moves until one reaches Temporal and the API server.",
@@ -96,7 +96,10 @@ func ReadHeartbeats(
 	namespace string,
 	now time.Time,
 ) []Heartbeat {
-	return list.Map(processes, func(p process) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) })
+	return list.Map(
+		processKinds,
+		func(p processKind) Heartbeat { return p.readHeartbeat(ctx, leases.Leases(namespace), now) },
+	)
 }
 
 // DescribeProcessProblems returns one line for each kind of process that is down, and one line for each problem of an
@@ -139,7 +142,7 @@ func CheckProcessesAreActive(
 }
 
 // readHeartbeat reads the Leases of one kind of process.
-func (p process) readHeartbeat(
+func (p processKind) readHeartbeat(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,
 	now time.Time,

@@ -36,23 +36,23 @@ type subject struct {
 	provider                       string // provider of the object's class or of its machines' class; empty if not known
 	pollerCount                    *int   // number of workers that poll the provider's queue; nil if not known
 	counts                         *counts
-	machine                        *member // the object itself, if the object is a machine
-	members                        []member
+	machine                        *memberMachine // the object itself, if the object is a machine
+	members                        []memberMachine
 }
 
-// member is a machine, together with what it waits for.
-type member struct {
+// memberMachine is a machine, together with what it waits for.
+type memberMachine struct {
 	name, status string
 	operation    *v1alpha1.Operation // nil if the machine is idle
 	currentWait  explain.WaitState
 }
 
-// newMember returns the member for a machine. The parameter named of is the machine's class; nil if the class cannot be
+// newMemberMachine returns the member for a machine. The parameter named of is the machine's class; nil if the class cannot be
 // read.
-func newMember(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) member {
-	return member{
+func newMemberMachine(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) memberMachine {
+	return memberMachine{
 		m.Name,
-		kubecli.StatusText(*m),
+		kubecli.PhaseText(*m),
 		m.Status.CurrentOperation,
 		machine.ExplanationFacts(m, of, now).CurrentWait(),
 	}
@@ -72,7 +72,7 @@ func (s *subject) sentence(isCurrent bool) string {
 	case s.workflowKind == "" || s.isIdleTextComplete:
 		return text
 	case len(waiting) > 0:
-		blocked := list.CountWhere(waiting, func(m member) bool { return len(m.operation.BlockedBy) > 0 })
+		blocked := list.CountWhere(waiting, func(m memberMachine) bool { return len(m.operation.BlockedBy) > 0 })
 		return fmt.Sprintf("%s; %s in motion, %d of them blocked", text, phrase.CountText(len(waiting), "machine"), blocked)
 	case isCurrent:
 		return text + "; it waits for nothing"
@@ -161,16 +161,16 @@ func (s *subject) workloadCluster() problems.System {
 func (s *subject) tone() kubecli.Tone {
 	isUnserved := s.workflowKind == run.KindMachineClass && s.pollerCount != nil && *s.pollerCount == 0
 	if isUnserved || s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
-		return kubecli.ToneStuck
+		return kubecli.ToneWarning
 	}
 	return kubecli.ToneGood
 }
 
 // waitingMembers returns the waiting machines: blocked machines first, then the other machines, each sorted by the
 // length of the wait.
-func (s *subject) waitingMembers() []member {
-	waiting := list.Filter(s.members, func(m member) bool { return m.operation != nil })
-	slices.SortStableFunc(waiting, func(a, b member) int {
+func (s *subject) waitingMembers() []memberMachine {
+	waiting := list.Filter(s.members, func(m memberMachine) bool { return m.operation != nil })
+	slices.SortStableFunc(waiting, func(a, b memberMachine) int {
 		x, y := a.operation, b.operation
 		return cmp.Or(list.CompareFalseFirst(len(x.BlockedBy) == 0, len(y.BlockedBy) == 0), x.Since.Compare(y.Since.Time))
 	})

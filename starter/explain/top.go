@@ -109,7 +109,7 @@ func (x *explainCommand) readActiveObjects(
 	clients kubecli.Clients,
 	blocked bool,
 ) (activeObjects, error) {
-	api, found := clients.Machines.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
+	api, found := clients.MachineClient.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
 	found.addHeartbeats(ctx, clients.Leases)
 	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
 		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
@@ -160,7 +160,7 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 	}
 	for _, h := range ReadHeartbeats(ctx, leases, metav1.NamespaceAll, m.now) {
 		for _, report := range h.Reports {
-			m.addProblems(h.Process, report)
+			m.addProblemLine(h.Process, report)
 		}
 		switch {
 		case apierrors.IsForbidden(h.Err):
@@ -197,8 +197,8 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 	}
 }
 
-// addProblems adds a line with the first problem of a process, and the number of its other problems.
-func (m *activeObjects) addProblems(process string, report problems.Report) {
+// addProblemLine adds a line with the first problem of a process, and the number of its other problems.
+func (m *activeObjects) addProblemLine(process string, report problems.Report) {
 	first, more := report.Problems[0], len(report.Problems)-1
 	m.problemLines = append(m.problemLines, fmt.Sprintf(
 		"%s %s, since %s: %s%s; `millwright doctor` says what to do",

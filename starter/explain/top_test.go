@@ -77,10 +77,10 @@ func TestTopReportsHeartbeats(t *testing.T) {
 			Verb:         "watch",
 			Kind:         problems.Refused,
 			Message:      "User w cannot list",
-			FirstFailure: clitest.BeginTime,
+			FirstFailure: clitest.LastChangeTime,
 		}
 		w.ClusterClient = kubefake.NewClientset(
-			leaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{refused, refused}}),
+			newLeaseWithProblems(t, problems.Report{Identity: "w-1", Problems: []problems.Problem{refused, refused}}),
 			newLease(bridge, time.Second),
 		)
 		const line = "worker w-1, since 13:51:07 UTC: the worker may not watch machines.machine.sapcloud.io: User w cannot list; " +
@@ -128,7 +128,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 }
 
 // Each name that `top -o name` prints is a valid argument of explain without --namespace.
-func TestNamesOfTopCanBeExplained(t *testing.T) {
+func TestExplainAcceptsTheNamesOfTop(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 			return err
 		}
 		s, err := x.findSubject(ctx, clients, text)
-		if gone, is := errors.AsType[objectMissingError](err); is && gone.isMachine {
+		if gone, is := errors.AsType[objectMissingError](err); is && gone.canBeMachine {
 			page.RawQuery = url.Values{
 				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
 			}.Encode()

@@ -73,17 +73,17 @@ oldest operation has taken.`,
 
 // row is one namespace of the list, as JSON and YAML show the namespace.
 type row struct {
-	Namespace     string            `json:"namespace"`
-	State         string            `json:"state,omitempty"`       // Served or Unserved; empty: not known, or one shard
-	Target        cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
-	Why           string            `json:"why,omitempty"`         // why the target is not Ready
-	Since         *metav1.Time      `json:"since,omitempty"`       // start of the target's state
-	MachineCount  int               `json:"machines"`              // number of Machines
-	InMotionCount int               `json:"inMotion"`              // number of Machines with an operation
-	StuckCount    int               `json:"stuck"`                 // number of Machines whose operation is blocked
-	OldestSince   *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
-	ShardNumber   *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
-	Worker        string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
+	Namespace    string            `json:"namespace"`
+	State        string            `json:"state,omitempty"`       // Served or Unserved; empty: not known, or one shard
+	Target       cache.TargetState `json:"target,omitempty"`      // state of the target cluster; empty: the namespaces share a target
+	Why          string            `json:"why,omitempty"`         // why the target is not Ready
+	Since        *metav1.Time      `json:"since,omitempty"`       // start of the target's state
+	MachineCount int               `json:"machines"`              // number of Machines
+	ActiveCount  int               `json:"inMotion"`              // number of Machines with an operation
+	BlockedCount int               `json:"stuck"`                 // number of Machines whose operation is blocked
+	OldestSince  *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
+	ShardNumber  *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
+	Worker       string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
 
 	UnservedReason claims.UnservedReason `json:"unserved,omitempty"` // why the namespace is unserved; empty: it is served, or not known
 	hasObjects     bool                  // the namespace has Machines, MachineSets or MachineDeployments
@@ -100,17 +100,17 @@ func (r row) isUnhealthy() bool {
 	return r.Target != "" && r.Target != cache.TargetReady && r.Target != cache.TargetHeld || r.State == stateUnserved
 }
 
-// whyText says why the namespace is unserved, and why its target is not Ready.
-func (r row) whyText() string {
+// reasonText says why the namespace is unserved, and why its target is not Ready.
+func (r row) reasonText() string {
 	var reasons []string
 	switch r.UnservedReason {
-	case claims.NoShard:
+	case claims.ReasonNoShard:
 		reasons = append(reasons, "the namespace has no shard")
-	case claims.NoWorker:
+	case claims.ReasonNoWorker:
 		reasons = append(reasons, fmt.Sprintf("no live worker serves shard %d", *r.ShardNumber))
-	case claims.NoBridge:
+	case claims.ReasonNoBridge:
 		reasons = append(reasons, fmt.Sprintf("no live bridge serves shard %d", *r.ShardNumber))
-	case claims.NotUnserved:
+	case claims.ReasonNone:
 	}
 	if r.Why != "" {
 		reasons = append(reasons, r.Why)
@@ -144,9 +144,9 @@ func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output
 		l.Names = append(l.Names, "namespace/"+r.Namespace)
 		l.Table = append(l.Table, []any{
 			r.Namespace, r.State, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
-			r.MachineCount, r.InMotionCount, r.StuckCount, ageText(r.OldestSince, now), number, r.Worker,
+			r.MachineCount, r.ActiveCount, r.BlockedCount, ageText(r.OldestSince, now), number, r.Worker,
 		})
-		l.WideColumns = append(l.WideColumns, []any{r.whyText()})
+		l.WideColumns = append(l.WideColumns, []any{r.reasonText()})
 	}
 	return output.Write(out, l)
 }
@@ -165,23 +165,23 @@ func (f *fleetCommand) readRows(ctx context.Context, clients kubecli.Clients) ([
 	if err != nil {
 		return nil, err //nolint:wrapcheck // the error names the record
 	}
-	machines, err := clients.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	machines, err := clients.MachineClient.MachineV1alpha1().Machines(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list Machines: %w", err)
 	}
 	t := table{}
 	for number := range shards.Count {
-		for _, namespace := range shards.Table.Namespaces(number) {
+		for _, namespace := range shards.Table.NamespacesOfShard(number) {
 			t.getOrAddRow(namespace)
 		}
 	}
 	for i := range machines.Items {
 		t.addMachine(&machines.Items[i])
 	}
-	if err := t.addOwners(ctx, clients); err != nil {
+	if err := t.addOwnerNamespaces(ctx, clients); err != nil {
 		return nil, err
 	}
-	if err := t.addReports(ctx, clients, f.Now()); err != nil {
+	if err := t.addTargetStates(ctx, clients, f.Now()); err != nil {
 		return nil, err
 	}
 	if err := t.addShards(ctx, clients, shards, f.Now()); err != nil {
@@ -208,26 +208,26 @@ func (t table) addMachine(m *v1alpha1.Machine) {
 	if operation == nil {
 		return
 	}
-	r.InMotionCount++
+	r.ActiveCount++
 	if len(operation.BlockedBy) > 0 {
-		r.StuckCount++
+		r.BlockedCount++
 	}
 	if since := operation.Since; r.OldestSince == nil || since.Before(r.OldestSince) {
 		r.OldestSince = &since
 	}
 }
 
-// addOwners adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no
+// addOwnerNamespaces adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no
 // Machine.
-func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
-	sets, err := clients.Machines.MachineV1alpha1().MachineSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+func (t table) addOwnerNamespaces(ctx context.Context, clients kubecli.Clients) error {
+	sets, err := clients.MachineClient.MachineV1alpha1().MachineSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list MachineSets: %w", err)
 	}
 	for i := range sets.Items {
 		t.getOrAddRow(sets.Items[i].Namespace).hasObjects = true
 	}
-	deployments, err := clients.Machines.MachineV1alpha1().
+	deployments, err := clients.MachineClient.MachineV1alpha1().
 		MachineDeployments(metav1.NamespaceAll).
 		List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -239,9 +239,9 @@ func (t table) addOwners(ctx context.Context, clients kubecli.Clients) error {
 	return nil
 }
 
-// addReports adds the states of the target clusters from the reports of the workers. If several workers report a
+// addTargetStates adds the states of the target clusters from the reports of the workers. If several workers report a
 // namespace, the newest report counts.
-func (t table) addReports(ctx context.Context, clients kubecli.Clients, now time.Time) error {
+func (t table) addTargetStates(ctx context.Context, clients kubecli.Clients, now time.Time) error {
 	namespace, found := clients.FindLeaseNamespace(ctx)
 	if !found {
 		return nil
@@ -303,7 +303,7 @@ func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards ku
 			recorded,
 			workers,
 			bridges,
-		); r.UnservedReason != claims.NotUnserved {
+		); r.UnservedReason != claims.ReasonNone {
 			r.State = stateUnserved
 		}
 	}
@@ -339,7 +339,7 @@ func (t table) sortedRows() []row {
 	}
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(
-			cmp.Compare(rank(a), rank(b)), cmp.Compare(b.StuckCount, a.StuckCount), cmp.Compare(a.Namespace, b.Namespace),
+			cmp.Compare(rank(a), rank(b)), cmp.Compare(b.BlockedCount, a.BlockedCount), cmp.Compare(a.Namespace, b.Namespace),
 		)
 	})
 	return rows

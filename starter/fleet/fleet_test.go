@@ -33,10 +33,10 @@ func newLease(name, holder string, renewed time.Time, labels, annotations map[st
 	}
 }
 
-// newBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve;
+// newThreeShardBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve;
 // bank is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose bridge is
 // dead; late has no shard.
-func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
+func newThreeShardBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	now := clitest.Now
 	w := clitest.NewFakeBackend(
 		newMachine("shop", "a", nil),
@@ -91,8 +91,8 @@ func newBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	return w
 }
 
-func TestListShowsUnwellNamespacesFirst(t *testing.T) {
-	w := newBackend()
+func TestListShowsUnhealthyNamespacesFirst(t *testing.T) {
+	w := newThreeShardBackend()
 	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "-o", "wide")
 	require.NoError(t, err)
 	assert.Equal(
@@ -111,7 +111,7 @@ shop        Served     Ready         60s     3          2           1       60m 
 }
 
 func TestMoveRecordsTheNewShard(t *testing.T) {
-	w := newBackend()
+	w := newThreeShardBackend()
 	out, err := w.Run(t.Context(), Command(w.Environment()), "move", "bank", "--shard", "1")
 	require.NoError(t, err)
 	assert.Equal(t, "namespace bank moved from shard 0 to shard 1; open runs keep their task queues\n", out)

@@ -12,7 +12,7 @@ import (
 )
 
 // KUBECONFIG may name several files; the current context sets the namespace.
-func TestNamespaceOfTheContext(t *testing.T) {
+func TestContextNamespaceFromSeveralKubeconfigs(t *testing.T) {
 	folder := t.TempDir()
 	write := func(name, text string) string {
 		file := filepath.Join(folder, name)

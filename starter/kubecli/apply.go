@@ -32,7 +32,7 @@ import (
 
 // Clients are clients of one cluster.
 type Clients struct {
-	Machines      versioned.Interface
+	MachineClient versioned.Interface
 	Core          typedcorev1.CoreV1Interface // events and nodes
 	Leases        typedcoordinationv1.LeasesGetter
 	Apps          typedappsv1.DeploymentsGetter
@@ -41,7 +41,7 @@ type Clients struct {
 	dynamicClient dynamic.Interface
 	restMapper    meta.RESTMapper
 
-	ClusterAPI *ClusterAPI // objects of Cluster API; nil means that Cluster API is not installed
+	ClusterAPI *ClusterAPIReader // objects of Cluster API; nil means that Cluster API is not installed
 }
 
 // NewClients returns Clients for the cluster of a kubeconfig, without a call to the API server.
@@ -68,7 +68,7 @@ func NewClients(a ClusterAccess) (Clients, error) {
 		cluster.AuthorizationV1(),
 		objects,
 		mapper,
-		NewClusterAPI(upstream, cluster.Discovery()),
+		NewClusterAPIReader(upstream, cluster.Discovery()),
 	}, nil
 }
 
@@ -116,7 +116,7 @@ func (c Clients) Apply(ctx context.Context, file string) (*v1alpha1.MachineDeplo
 	if len(deployments) != 1 {
 		return nil, fmt.Errorf("%s holds %d MachineDeployments, not one", file, len(deployments))
 	}
-	return c.Machines.MachineV1alpha1().
+	return c.MachineClient.MachineV1alpha1().
 		MachineDeployments(namespaceOfObject(deployments[0])).
 		Get(ctx, deployments[0].GetName(), metav1.GetOptions{})
 }

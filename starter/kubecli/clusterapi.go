@@ -16,22 +16,22 @@ import (
 	"millwright/observe/capi"
 )
 
-// ClusterAPI reads the objects of Cluster API. A nil *ClusterAPI means that Cluster API is not installed.
-type ClusterAPI struct {
-	client      *capi.Client
-	askIfServed func() (bool, error)
+// ClusterAPIReader reads the objects of Cluster API. A nil *ClusterAPIReader means that Cluster API is not installed.
+type ClusterAPIReader struct {
+	client         *capi.Client
+	checkInstalled func() (bool, error)
 }
 
-// groupDiscoverer contains the method of a discovery client that reports whether the API server serves a version of an
+// groupVersionDiscoverer contains the method of a discovery client that reports whether the API server serves a version of an
 // API group.
-type groupDiscoverer interface {
+type groupVersionDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPI returns a ClusterAPI without sending a request. The first call of IsServed asks the API server whether
+// NewClusterAPIReader returns a ClusterAPI without sending a request. The first call of IsServed asks the API server whether
 // Cluster API is installed; later calls return the same answer.
-func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
-	return &ClusterAPI{client, sync.OnceValues(func() (bool, error) {
+func NewClusterAPIReader(client *capi.Client, asked groupVersionDiscoverer) *ClusterAPIReader {
+	return &ClusterAPIReader{client, sync.OnceValues(func() (bool, error) {
 		_, err := asked.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String())
 		switch {
 		case apierrors.IsNotFound(err):
@@ -44,16 +44,16 @@ func NewClusterAPI(client *capi.Client, asked groupDiscoverer) *ClusterAPI {
 }
 
 // IsServed reports whether the API server serves the objects of Cluster API in the version that Millwright uses.
-func (c *ClusterAPI) IsServed() (bool, error) {
+func (c *ClusterAPIReader) IsServed() (bool, error) {
 	if c == nil {
 		return false, nil
 	}
-	return c.askIfServed()
+	return c.checkInstalled()
 }
 
-// CheckServed is like IsServed, but returns an error if meant is true and the API server does not serve the
+// RequireServedIf is like IsServed, but returns an error if meant is true and the API server does not serve the
 // objects. The argument meant is true if the user named the API group.
-func (c *ClusterAPI) CheckServed(meant bool) (bool, error) {
+func (c *ClusterAPIReader) RequireServedIf(meant bool) (bool, error) {
 	served, err := c.IsServed()
 	if err == nil && !served && meant {
 		err = fmt.Errorf("the API server does not serve %s: Cluster API is not installed", clusterv1.GroupVersion)
@@ -62,12 +62,12 @@ func (c *ClusterAPI) CheckServed(meant bool) (bool, error) {
 }
 
 // Client returns the client, which may be used only if IsServed returns true.
-func (c *ClusterAPI) Client() *capi.Client { return c.client }
+func (c *ClusterAPIReader) Client() *capi.Client { return c.client }
 
 // ListSets returns the sets that Millwright reconciles in a namespace, or in all namespaces. ListSets selects sets by
 // Millwright's finalizer, because only the flags of the worker contain the label that selects Millwright's sets. If
 // Cluster API is not installed, Sets returns nil.
-func (c *ClusterAPI) ListSets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
+func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
@@ -80,7 +80,10 @@ func (c *ClusterAPI) ListSets(ctx context.Context, namespace string) ([]clusterv
 
 // ListDeployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster
 // API is not installed, Deployments returns nil.
-func (c *ClusterAPI) ListDeployments(ctx context.Context, namespace string) ([]clusterv1.MachineDeployment, error) {
+func (c *ClusterAPIReader) ListDeployments(
+	ctx context.Context,
+	namespace string,
+) ([]clusterv1.MachineDeployment, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
 	}
@@ -92,7 +95,7 @@ func (c *ClusterAPI) ListDeployments(ctx context.Context, namespace string) ([]c
 }
 
 // ListMachines returns the machines in a namespace, or in all namespaces, that one of these sets controls.
-func (c *ClusterAPI) ListMachines(
+func (c *ClusterAPIReader) ListMachines(
 	ctx context.Context,
 	namespace string,
 	sets []clusterv1.MachineSet,
@@ -111,7 +114,7 @@ func (c *ClusterAPI) ListMachines(
 
 // listObjectKeys returns the keys of the deployments or sets that Millwright reconciles, or of the machines that these
 // sets control; nil if the objects cannot be read.
-func (c *ClusterAPI) listObjectKeys(
+func (c *ClusterAPIReader) listObjectKeys(
 	ctx context.Context,
 	namespace string,
 	kind request.Kind,

@@ -209,7 +209,7 @@ func listObjectKeys(
 	namespace string,
 	kind request.Kind,
 ) (keys []types.NamespacedName) {
-	api, all := clients.Machines.MachineV1alpha1(), metav1.ListOptions{}
+	api, all := clients.MachineClient.MachineV1alpha1(), metav1.ListOptions{}
 	var found runtime.Object
 	var err error
 	switch kind {

@@ -23,7 +23,7 @@ import (
 	"millwright/starter/rollout"
 )
 
-func TestNamesAreCompleted(t *testing.T) {
+func TestCompleteObjectNames(t *testing.T) {
 	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name} }
 	w := clitest.NewFakeBackend(
 		&v1alpha1.Machine{ObjectMeta: meta("web-1")}, &v1alpha1.Machine{ObjectMeta: meta("db-1")},
@@ -87,8 +87,8 @@ func TestNamesAreCompleted(t *testing.T) {
 	assert.Empty(t, names)
 }
 
-// completeWords returns the completions of these words and cobra's directive, as the shell gets them.
-func completeWords(
+// completionsOfWords returns the completions of these words and cobra's directive, as the shell gets them.
+func completionsOfWords(
 	t *testing.T,
 	w *clitest.FakeBackend,
 	c *cobra.Command,
@@ -130,7 +130,7 @@ func TestShellCompletion(t *testing.T) {
 		"a format":                          {explain.TopCommand, []string{"-o", ""}, []string{"table", "wide", "json", "yaml", "name"}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			offered, directive := completeWords(t, w, row.of(w.Environment()), row.words...)
+			offered, directive := completionsOfWords(t, w, row.of(w.Environment()), row.words...)
 			assert.ElementsMatch(t, row.offers, offered)
 			assert.Equal(t, !row.space, directive == noSpace, directive)
 		})
@@ -143,7 +143,7 @@ func TestShellCompletion(t *testing.T) {
 			func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") },
 		)
 		w.ClusterClient = kube
-		offered, _ := completeWords(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
+		offered, _ := completionsOfWords(t, w, rollout.Command(w.Environment()), "watch", "-n", "")
 		assert.Equal(t, []string{"shop", "store"}, offered)
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"millwright/workflows/run"
 )
 
-func TestInstallationNameFromLeases(t *testing.T) {
+func TestFindInstallationByWorkerLeases(t *testing.T) {
 	lease := func(namespace, name, installation string) runtime.Object {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, Annotations: map[string]string{v1alpha1.AnnotationInstallation: installation},

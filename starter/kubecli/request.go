@@ -27,8 +27,8 @@ import (
 // and checked again.
 const MaxWriteRetries = 3
 
-// ReasonFlag is the flag for a reason in example commands.
-const ReasonFlag = "--reason …"
+// ExampleReasonFlag is the flag for a reason in example commands.
+const ExampleReasonFlag = "--reason …"
 
 // CommandHelp is the help of a command.
 type CommandHelp struct {
@@ -72,7 +72,7 @@ func (o *ObjectFlags) RequestCommand(h CommandHelp, read subjectReader) *cobra.C
 	for _, spec := range request.CommandSpecs(o.Kind) {
 		if spec.Command == h.Name {
 			for _, argument := range spec.Arguments {
-				r.addFlag(flags, argument, &to)
+				r.addArgumentFlag(flags, argument, &to)
 			}
 		}
 	}
@@ -82,22 +82,22 @@ func (o *ObjectFlags) RequestCommand(h CommandHelp, read subjectReader) *cobra.C
 	return c
 }
 
-// addFlag adds the flag for an argument. The flag for a revision, which only undo has, writes to revision.
-func (r *Request) addFlag(flags *pflag.FlagSet, argument string, revision *int64) {
+// addArgumentFlag adds the flag for an argument. The flag for a revision, which only undo has, writes to revision.
+func (r *Request) addArgumentFlag(flags *pflag.FlagSet, argument string, revision *int64) {
 	switch {
 	case argument == "for":
 		flags.StringVar(&r.ExtendFor, argument, "", "how much later than the present deadline, such as 1h30m")
 	case argument == "until":
 		flags.StringVar(&r.ExtendUntil, argument, "", "new deadline, as an RFC 3339 time")
 	case argument == "in-advance":
-		flags.BoolVar(&r.InAdvance, argument, false, "write the request although the machine is not being deleted yet")
+		flags.BoolVar(&r.ValidInAdvance, argument, false, "write the request although the machine is not being deleted yet")
 	case argument == "back":
 		flags.BoolVar(&r.RollsBack, argument, false, "go back as undo does, instead of holding the rollout")
 	case argument == "pin":
 		flags.BoolVar(&r.PinsMachines, argument, false, "keep the template, and pin the machines to the former revision")
 	case argument == "steps":
 		flags.IntVar(
-			&r.ApprovedSteps,
+			&r.ApprovedStepCount,
 			argument,
 			0,
 			"number of steps of the revision that are passed in all; 0: all up to the step at which the rollout waits",
@@ -145,9 +145,9 @@ type requestWriter struct {
 // Subject is the object of a request as it was read.
 type Subject struct {
 	metav1.Object
-	Facts    request.Facts
-	Prefix   string // beginning of the sentence that says what was written
-	Question string // question that the user must answer with yes before the write; empty if there is no question
+	Facts           request.Facts
+	ResultPrefix    string // beginning of the sentence that says what was written
+	ConfirmQuestion string // question that the user must answer with yes before the write; empty if there is no question
 	// DescribeEffect returns the effect of a decision, the command that undoes the decision, and the command that shows
 	// the effect. If there is no such command, the string is empty.
 	DescribeEffect func(d request.Decision) (next, back, follow string)
@@ -188,8 +188,8 @@ func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedNam
 		case d.Repeated:
 			return w.printResult(s, d)
 		}
-		if s.Question != "" && uid == "" && !r.skipConfirmation {
-			if err := w.askConfirmation(s.Question); err != nil {
+		if s.ConfirmQuestion != "" && uid == "" && !r.skipConfirmation {
+			if err := w.askForConfirmation(s.ConfirmQuestion); err != nil {
 				return err
 			}
 		}
@@ -216,7 +216,7 @@ func (w requestWriter) writeRequest(ctx context.Context, key types.NamespacedNam
 // printResult prints the written request, its next effect, and the command that shows the effect.
 func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	next, back, follow := s.DescribeEffect(d)
-	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.Prefix, d.Message, next)
+	text := fmt.Sprintf("%s%s\nNext: %s.\n", s.ResultPrefix, d.Message, next)
 	if back != "" {
 		text += fmt.Sprintf("To take it back: %s\n", back)
 	}
@@ -227,9 +227,9 @@ func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	return err
 }
 
-// eventReasonApplied is the reason of the event about a request. The activity that applies requests uses the same
+// eventReasonRequestApplied is the reason of the event about a request. The activity that applies requests uses the same
 // reason.
-const eventReasonApplied = "RequestApplied"
+const eventReasonRequestApplied = "RequestApplied"
 
 // createEvent creates an event with actor and reason for a request whose annotation cannot store actor and reason.
 func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d request.Decision) error {
@@ -243,7 +243,7 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 			APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Machine",
 			Namespace: s.GetNamespace(), Name: s.GetName(), UID: s.GetUID(),
 		},
-		Type: corev1.EventTypeNormal, Reason: eventReasonApplied, Message: r.Summary() + "; " + d.Message,
+		Type: corev1.EventTypeNormal, Reason: eventReasonRequestApplied, Message: r.Summary() + "; " + d.Message,
 		Source: corev1.EventSource{Component: "millwright-starter"}, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -255,8 +255,8 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 // ErrNotConfirmed means that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 
-// askConfirmation asks the user to confirm a write that cannot be undone.
-func (w requestWriter) askConfirmation(question string) error {
+// askForConfirmation asks the user to confirm a write that cannot be undone.
+func (w requestWriter) askForConfirmation(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {

@@ -12,9 +12,9 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// ShowMachines prints the machines of a deployment until the deployment has exactly size machines and all of them are
+// ShowMachinesUntilRunning prints the machines of a deployment until the deployment has exactly size machines and all of them are
 // Running.
-func (c Clients) ShowMachines(
+func (c Clients) ShowMachinesUntilRunning(
 	ctx context.Context,
 	out io.Writer,
 	deployment *v1alpha1.MachineDeployment,
@@ -25,9 +25,13 @@ func (c Clients) ShowMachines(
 	if err != nil {
 		return fmt.Errorf("read selector of %s: %w", deployment.Name, err)
 	}
-	table, machines, running := machineTable{out: out, isLive: IsTerminal(out), printedLines: map[string]string{}}, 0, 0
+	table, machines, running := machineTable{
+		out:            out,
+		redrawsInPlace: IsTerminal(out),
+		printedLines:   map[string]string{},
+	}, 0, 0
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		list, err := c.Machines.MachineV1alpha1().
+		list, err := c.MachineClient.MachineV1alpha1().
 			Machines(deployment.Namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
 		if err != nil {

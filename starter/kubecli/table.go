@@ -28,22 +28,22 @@ func WriteTable(out io.Writer, rows [][]any) error {
 // machineTable prints machines. On a terminal, machineTable redraws the table; otherwise, it prints a line for each
 // change.
 type machineTable struct {
-	out           io.Writer
-	isLive        bool
-	drawnRowCount int               // number of rows of the last table
-	printedLines  map[string]string // the last printed line of each machine, by its name
+	out            io.Writer
+	redrawsInPlace bool
+	drawnRowCount  int               // number of rows of the last table
+	printedLines   map[string]string // the last printed line of each machine, by its name
 }
 
 // draw prints the current state of the machines.
 func (t *machineTable) draw(machines []v1alpha1.Machine) {
-	if t.isLive {
+	if t.redrawsInPlace {
 		t.redraw(machines)
 		return
 	}
 	there := map[string]bool{}
 	for _, m := range machines {
 		there[m.Name] = true
-		if now := StatusText(m) + "  " + currentStep(m); t.printedLines[m.Name] != now {
+		if now := PhaseText(m) + "  " + currentStep(m); t.printedLines[m.Name] != now {
 			t.printedLines[m.Name] = now
 			_, _ = fmt.Fprintf(t.out, "%s  %s  %s\n", time.Now().Format(time.TimeOnly), m.Name, now)
 		}
@@ -61,7 +61,7 @@ func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 	rows := [][]any{{"NAME", "STATUS", "AGE", "NODE", "PROVIDER ID", "STEP"}}
 	for _, m := range machines {
 		age := AgeText(m.CreationTimestamp.Time, time.Now())
-		rows = append(rows, []any{m.Name, StatusText(m), age, cache.NodeNameOfMachine(&m), m.Spec.ProviderID, currentStep(m)})
+		rows = append(rows, []any{m.Name, PhaseText(m), age, cache.NodeNameOfMachine(&m), m.Spec.ProviderID, currentStep(m)})
 	}
 	if t.drawnRowCount > 0 {
 		_, _ = fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", t.drawnRowCount)
@@ -70,8 +70,8 @@ func (t *machineTable) redraw(machines []v1alpha1.Machine) {
 	_ = WriteTable(t.out, rows)
 }
 
-// StatusText returns the machine's phase; "new" if the machine has no phase yet.
-func StatusText(m v1alpha1.Machine) string {
+// PhaseText returns the machine's phase; "new" if the machine has no phase yet.
+func PhaseText(m v1alpha1.Machine) string {
 	return cmp.Or(string(m.Status.CurrentStatus.Phase), "new")
 }
 

@@ -25,7 +25,7 @@ func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
 // DialTemporal returns a client that connects with its first request. The client logs nothing, because the commands
 // return all errors.
 func DialTemporal(f TemporalFlags) (client.Client, error) {
-	options, err := f.Options()
+	options, err := f.ClientOptions()
 	if err != nil {
 		return nil, err
 	}

@@ -22,9 +22,9 @@ type Tone color.Attribute
 
 // The tones have the colours that most command-line tools use.
 const (
-	ToneGood  Tone = Tone(color.FgGreen)
-	ToneStuck Tone = Tone(color.FgYellow)
-	ToneBad   Tone = Tone(color.FgRed)
+	ToneGood    Tone = Tone(color.FgGreen)
+	ToneWarning Tone = Tone(color.FgYellow)
+	ToneBad     Tone = Tone(color.FgRed)
 )
 
 // Paint returns the text in the colour of its tone; unchanged if out is not a terminal, if NO_COLOR is set, or if TERM

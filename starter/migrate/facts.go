@@ -97,13 +97,13 @@ func (o namespaceObjects) deploymentFacts(d *v1alpha1.MachineDeployment) takeove
 	observed := deployment.RolloutFacts(tree, o.now)
 	plan := rollout.PlanDeployment(observed)
 	return takeover.Deployment{
-		Name:          d.Name,
-		InvalidReason: observed.InvalidReason,
-		MinReady:      time.Duration(d.Spec.MinReadySeconds) * time.Second,
-		Frozen:        cache.HasFreezeLabel(d),
-		NeedsNewSet:   plan.Decision.Create != nil,
-		Rolling:       plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
-		Why:           plan.Decision.Why,
+		Name:             d.Name,
+		InvalidReason:    observed.InvalidReason,
+		MinReadyDuration: time.Duration(d.Spec.MinReadySeconds) * time.Second,
+		Frozen:           cache.IsFrozen(d),
+		NeedsNewSet:      plan.Decision.Create != nil,
+		Rolling:          plan.Decision.Rolling && plan.Decision.HoldBy != rollout.HeldByPause,
+		NextAction:       plan.Decision.Why,
 	}
 }
 
@@ -131,15 +131,15 @@ func (o namespaceObjects) setFacts(s *v1alpha1.MachineSet) takeover.MachineSet {
 	observed := set.ScaleFacts(s, related, o.now, 0)
 	d := scale.PlanSet(observed).Decision
 	return takeover.MachineSet{
-		Name:          s.Name,
-		Standalone:    related.Deployment == nil,
-		InvalidReason: observed.InvalidReason,
-		Frozen:        cache.HasFreezeLabel(s),
-		MinReady:      time.Duration(s.Spec.MinReadySeconds) * time.Second,
-		CreationCount: len(d.Create),
-		DeletionCount: len(d.Delete) + len(d.Remediate),
-		RelabelCount:  len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
-		Why:           d.Why,
+		Name:                s.Name,
+		Standalone:          related.Deployment == nil,
+		InvalidReason:       observed.InvalidReason,
+		Frozen:              cache.IsFrozen(s),
+		MinReadyDuration:    time.Duration(s.Spec.MinReadySeconds) * time.Second,
+		CreationCount:       len(d.Create),
+		DeletionCount:       len(d.Delete) + len(d.Remediate),
+		MetadataChangeCount: len(d.Adopt) + len(d.Release) + len(d.Sync) + len(d.Keep),
+		NextAction:          d.Why,
 	}
 }
 
@@ -160,11 +160,11 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 	failed := m.Status.CurrentStatus.Phase == v1alpha1.MachineFailed
 	f := takeover.Machine{
 		Name:       m.Name,
-		Node:       cache.NodeNameOfMachine(m),
+		NodeName:   cache.NodeNameOfMachine(m),
 		ProviderID: m.Spec.ProviderID,
 		Deleting:   m.DeletionTimestamp != nil,
 		Need:       plan.Need,
-		Why:        plan.Why,
+		NeedReason: plan.Why,
 		Preserved:  machine.IsPreserved(m) || failed && machine.IsProtectedFromReplacement(m, node),
 	}
 	f.Fails = f.Need != attention.NeedDeletion && !f.Preserved && (failed ||
@@ -179,7 +179,7 @@ func (o namespaceObjects) machineFacts(m *v1alpha1.Machine) takeover.Machine {
 // nodeByProviderID returns the node with a machine's provider ID if the machine has no node name yet; nil if there is
 // no such node.
 func (o namespaceObjects) nodeByProviderID(m *v1alpha1.Machine) *corev1.Node {
-	id := cache.ProviderIDWithoutNodeName(m)
+	id := cache.UnnamedNodeProviderID(m)
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		if ownership.IsSameInstance(o.nodes[name].Spec.ProviderID, id) {
 			return o.nodes[name]

@@ -19,10 +19,10 @@ import (
 
 // namespaceCheck is the result of check for one namespace, as JSON and YAML show it.
 type namespaceCheck struct {
-	Namespace string             `json:"namespace"`
-	Ready     bool               `json:"ready"` // nothing must be done first
-	Machines  int                `json:"machines"`
-	Findings  []takeover.Finding `json:"findings"`
+	Namespace    string             `json:"namespace"`
+	Ready        bool               `json:"ready"` // nothing must be done first
+	MachineCount int                `json:"machines"`
+	Findings     []takeover.Finding `json:"findings"`
 }
 
 // checkNamespaces prints a line for each namespace.
@@ -54,7 +54,7 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 		}
 		checks = append(checks, check)
 		l.Names = append(l.Names, "namespace/"+f.Namespace)
-		l.Table = append(l.Table, []any{f.Namespace, ready, check.Machines, notes, first})
+		l.Table = append(l.Table, []any{f.Namespace, ready, check.MachineCount, notes, first})
 	}
 	l.Items = checks
 	if err := x.output.Write(out, l); err != nil {
@@ -69,7 +69,7 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 // readAllFacts reads the facts about each namespace with Machines that belongs to Millwright, sorted by namespace. If
 // the nodes of a namespace's target cannot be read, the facts of this namespace say why.
 func (x *migrateCommand) readAllFacts(ctx context.Context) ([]takeover.Facts, error) {
-	if x.targetFlags.IsSet() && x.targetKubeconfig != "" {
+	if x.targetFlags.HasTargetPerNamespace() && x.targetKubeconfig != "" {
 		return nil, errors.New(
 			"--target-secret: --target-kubeconfig gives all namespaces one target cluster; set only one of the two",
 		)
@@ -83,7 +83,7 @@ func (x *migrateCommand) readAllFacts(ctx context.Context) ([]takeover.Facts, er
 	}
 	namespaces := map[string]bool{}
 	err = cache.VisitMachines(
-		ctx, clients.Machines, metav1.NamespaceAll, func(m *v1alpha1.Machine) { namespaces[m.Namespace] = true },
+		ctx, clients.MachineClient, metav1.NamespaceAll, func(m *v1alpha1.Machine) { namespaces[m.Namespace] = true },
 	)
 	if err != nil {
 		return nil, fmt.Errorf("list the Machines of all namespaces: %w", err)

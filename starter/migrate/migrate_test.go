@@ -94,22 +94,22 @@ func newFakeBackend(t *testing.T, ours bool, machines, others []runtime.Object) 
 	return w
 }
 
-// runAtTime runs a subcommand of migrate with the clock at this time.
-func runAtTime(t *testing.T, w *clitest.FakeBackend, at time.Time, args ...string) (string, error) {
+// runMigrateAtTime runs a subcommand of migrate with the clock at this time.
+func runMigrateAtTime(t *testing.T, w *clitest.FakeBackend, at time.Time, args ...string) (string, error) {
 	t.Helper()
 	e := w.Environment()
 	e.Now = func() time.Time { return at }
 	return w.Run(t.Context(), Command(e), args...)
 }
 
-func TestCheckAndPlanForObjectsOfAnMCMRelease(t *testing.T) {
+func TestCheckAndPlanWithRecordedMCMObjects(t *testing.T) {
 	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
 	for file, args := range map[string][]string{
 		"check.txt": {"check", "-n", "shoot", "--as-mcm"}, "check-plain.txt": {"check", "-n", "shoot"}, "plan.txt": {"plan", "-n", "shoot", "--as-mcm"},
 	} {
 		w := newFakeBackend(t, true, machines, nodes)
-		out, err := runAtTime(t, w, at, args...)
+		out, err := runMigrateAtTime(t, w, at, args...)
 		require.NoError(t, err, "nothing is in the way")
 		path := filepath.Join("testdata", file)
 		if *updateGolden {
@@ -187,7 +187,15 @@ func TestCheckReportsBlockers(t *testing.T) {
 			if row.others != nil {
 				nodes = append(nodes, row.others(at)...)
 			}
-			out, err := runAtTime(t, newFakeBackend(t, !row.theirs, machines, nodes), at, "check", "-n", "shoot", "--as-mcm")
+			out, err := runMigrateAtTime(
+				t,
+				newFakeBackend(t, !row.theirs, machines, nodes),
+				at,
+				"check",
+				"-n",
+				"shoot",
+				"--as-mcm",
+			)
 			require.ErrorContains(t, err, " to be done first")
 			assert.Contains(t, out, row.says)
 			assert.True(t, strings.HasPrefix(out, "first "), "it comes first")
@@ -200,7 +208,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 			Name:      "machine-controller-manager",
 			Labels:    map[string]string{"app.kubernetes.io/part-of": "millwright"},
 		}}
-		_, err := runAtTime(
+		_, err := runMigrateAtTime(
 			t,
 			newFakeBackend(t, true, machines, append(nodes, guard)),
 			timeAfterRecording(machines),
@@ -225,7 +233,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 				field.ErrorList{field.Invalid(field.NewPath("spec", "drainTimeout"), "-1s", "must not be negative")},
 			)
 		})
-		out, err := runAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot", "--as-mcm")
+		out, err := runMigrateAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot", "--as-mcm")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -242,7 +250,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 		}
 		const key = "machine.sapcloud.io/allowed-class-namespaces"
 		account := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "credentials", Name: "account"}}
-		out, err := runAtTime(
+		out, err := runMigrateAtTime(
 			t,
 			newFakeBackend(t, true, machines, append(nodes, account)),
 			timeAfterRecording(machines),
@@ -255,7 +263,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 		assert.Contains(t, out, "kubectl annotate secret --namespace credentials account --overwrite '"+key+"=shoot'")
 
 		account.Annotations = map[string]string{key: "shoot"}
-		out, err = runAtTime(
+		out, err = runMigrateAtTime(
 			t,
 			newFakeBackend(t, true, machines, append(nodes, account)),
 			timeAfterRecording(machines),
@@ -266,7 +274,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 		require.NoError(t, err)
 		assert.NotContains(t, out, "credentials/account")
 
-		out, err = runAtTime(
+		out, err = runMigrateAtTime(
 			t,
 			newFakeBackend(t, true, machines, nodes),
 			timeAfterRecording(machines),
@@ -288,7 +296,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 			},
 		}
 		w := newFakeBackend(t, true, append(machines, elsewhere), append(nodes, lease))
-		out, err := runAtTime(t, w, at, "check", "-n", "shoot")
+		out, err := runMigrateAtTime(t, w, at, "check", "-n", "shoot")
 		require.EqualError(t, err, "1 thing has to be done first")
 		assert.Contains(
 			t,
@@ -298,11 +306,11 @@ func TestCheckReportsBlockers(t *testing.T) {
 		)
 		assert.Contains(t, out, "--namespaces=shoot")
 		for _, flag := range []string{"--namespaces=shoot", "--except-namespaces=bakery"} {
-			out, err = runAtTime(t, w, at, "check", "-n", "shoot", flag)
+			out, err = runMigrateAtTime(t, w, at, "check", "-n", "shoot", flag)
 			require.NoError(t, err)
 			assert.NotContains(t, out, "bakery", flag)
 		}
-		_, err = runAtTime(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
+		_, err = runMigrateAtTime(t, w, at, "check", "-n", "shoot", "--namespaces=shoot--*")
 		require.ErrorContains(t, err, "is no name of a namespace")
 	})
 	t.Run("Leases may not be read", func(t *testing.T) {
@@ -315,7 +323,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, "machine-controller", nil)
 			},
 		)
-		out, err := runAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot")
+		out, err := runMigrateAtTime(t, w, timeAfterRecording(machines), "check", "-n", "shoot")
 		require.ErrorContains(t, err, "2 things have to be done first")
 		assert.Contains(t, out, "first   rights: leases ")
 	})
@@ -324,7 +332,7 @@ func TestCheckReportsBlockers(t *testing.T) {
 func TestOutputFormats(t *testing.T) {
 	machines, nodes := readRecordedObjects(t)
 	at := timeAfterRecording(machines)
-	out, err := runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
+	out, err := runMigrateAtTime(t, newFakeBackend(t, true, machines, nodes), at, "check", "-n", "shoot", "-o", "json")
 	require.NoError(t, err)
 	var list struct {
 		Items []struct{ Weight, Object, Says, Do string } `json:"items"`
@@ -332,7 +340,7 @@ func TestOutputFormats(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &list))
 	require.NotEmpty(t, list.Items)
 	assert.Equal(t, "note", list.Items[0].Weight)
-	out, err = runAtTime(
+	out, err = runMigrateAtTime(
 		t,
 		newFakeBackend(t, true, machines, nodes),
 		at,
@@ -344,16 +352,16 @@ func TestOutputFormats(t *testing.T) {
 	)
 	require.NoError(t, err)
 	assert.Equal(t, len(list.Items), strings.Count(out, "\n"))
-	out, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
+	out, err = runMigrateAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "yaml")
 	require.NoError(t, err)
 	assert.Contains(t, out, "takeover:\n- commands:\n")
-	_, err = runAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
+	_, err = runMigrateAtTime(t, newFakeBackend(t, true, machines, nodes), at, "plan", "-n", "shoot", "-o", "wide")
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }
 
-// newFleet returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace
+// newFleetBackend returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace
 // bakery, in which MCM is at work and whose target is not known.
-func newFleet(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
+func newFleetBackend(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
 	t.Helper()
 	machines, others := readRecordedObjects(t)
 	at = timeAfterRecording(machines)
@@ -365,9 +373,9 @@ func newFleet(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
 	return newFakeBackend(t, true, append(machines, elsewhere), others), at
 }
 
-func TestCheckOfAllNamespaces(t *testing.T) {
-	w, at := newFleet(t)
-	out, err := runAtTime(t, w, at, "check", "--all-namespaces", "--target-secret=target")
+func TestCheckAllNamespaces(t *testing.T) {
+	w, at := newFleetBackend(t)
+	out, err := runMigrateAtTime(t, w, at, "check", "--all-namespaces", "--target-secret=target")
 	require.EqualError(t, err, "1 of 2 namespaces cannot be taken over yet")
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	require.Len(t, lines, 3)
@@ -378,17 +386,17 @@ func TestCheckOfAllNamespaces(t *testing.T) {
 	)
 	assert.Regexp(t, `^shoot +yes `, lines[2])
 
-	out, err = runAtTime(t, w, at, "check", "-A", "--target-secret=target", "--namespaces=shoot", "-o", "json")
+	out, err = runMigrateAtTime(t, w, at, "check", "-A", "--target-secret=target", "--namespaces=shoot", "-o", "json")
 	require.NoError(t, err)
 	assert.Contains(t, out, `"namespace": "shoot"`)
 	assert.NotContains(t, out, "bakery")
-	_, err = runAtTime(t, w, at, "check", "-A", "--target-secret=target", "--target-kubeconfig=none")
+	_, err = runMigrateAtTime(t, w, at, "check", "-A", "--target-secret=target", "--target-kubeconfig=none")
 	assert.ErrorContains(t, err, "set only one of the two")
 }
 
-func TestPlanInWaves(t *testing.T) {
-	w, at := newFleet(t)
-	out, err := runAtTime(t, w, at, "plan", "-A", "--target-secret=target", "--as-mcm")
+func TestPlanOfAllNamespacesHasWaves(t *testing.T) {
+	w, at := newFleetBackend(t)
+	out, err := runMigrateAtTime(t, w, at, "plan", "-A", "--target-secret=target", "--as-mcm")
 	require.NoError(t, err)
 	assert.Contains(
 		t,

@@ -48,12 +48,12 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 	if err := x.scopeFlags.Complete(); err != nil {
 		return takeover.Facts{}, err
 	}
-	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, AsMCM: x.actsAsMCM}
+	f := takeover.Facts{Now: x.Now(), Namespace: x.Namespace, RunsAsMCM: x.actsAsMCM}
 	clients, err := x.NewClients(x.ClusterAccess)
 	if err != nil {
 		return f, err
 	}
-	served, err := clients.Machines.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	served, err := clients.MachineClient.Discovery().ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	if err != nil {
 		return f, fmt.Errorf("ask the API server for the kinds of %s: %w", v1alpha1.GroupName, err)
 	}
@@ -69,7 +69,7 @@ func (x *migrateCommand) readFacts(ctx context.Context) (takeover.Facts, error) 
 	if err := x.addNodes(ctx, clients, &o); err != nil {
 		return f, err
 	}
-	f.Leases = x.readLeases(ctx, clients, x.Namespace, &f)
+	f.Leases = x.readMCMLeases(ctx, clients, x.Namespace, &f)
 	x.addMCMDeployment(ctx, clients, &f)
 	if !x.allNamespaces { // otherwise the other namespaces are checked, too
 		x.addOtherNamespaces(ctx, clients, &f)
@@ -94,7 +94,7 @@ func (x *migrateCommand) readObjects(
 		classes:   map[string]*v1alpha1.MachineClass{},
 		nodes:     map[string]*corev1.Node{},
 	}
-	in := clients.Machines.MachineV1alpha1()
+	in := clients.MachineClient.MachineV1alpha1()
 	classes, err := in.MachineClasses(x.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return o, fmt.Errorf("list MachineClasses: %w", err)
@@ -114,11 +114,11 @@ func (x *migrateCommand) readObjects(
 	if err != nil {
 		return o, fmt.Errorf("list Machines: %w", err)
 	}
-	o.deployments, o.sets, o.machines = pointersByName(
+	o.deployments, o.sets, o.machines = pointersSortedByName(
 		deployments.Items,
-	), pointersByName(
+	), pointersSortedByName(
 		sets.Items,
-	), pointersByName(
+	), pointersSortedByName(
 		machines.Items,
 	)
 	if policies {
@@ -131,8 +131,8 @@ func (x *migrateCommand) readObjects(
 	return o, nil
 }
 
-// pointersByName returns pointers to objects, sorted by name.
-func pointersByName[T any, P interface {
+// pointersSortedByName returns pointers to objects, sorted by name.
+func pointersSortedByName[T any, P interface {
 	*T
 	metav1.Object
 }](items []T) []P {
@@ -172,8 +172,8 @@ func (x *migrateCommand) targetNodesGetter(
 	clients kubecli.Clients,
 ) (typedcorev1.NodesGetter, error) {
 	switch {
-	case x.targetFlags.IsSet():
-		client, err := x.targetFlags.Clients(clients.Core, process.KubernetesClient).Client(ctx, x.Namespace)
+	case x.targetFlags.HasTargetPerNamespace():
+		client, err := x.targetFlags.NewClientFactory(clients.Core, process.NewKubernetesClient).Client(ctx, x.Namespace)
 		if err != nil {
 			return nil, err //nolint:wrapcheck // the error names the namespace
 		}
@@ -188,8 +188,8 @@ func (x *migrateCommand) targetNodesGetter(
 	}
 }
 
-// readLeases returns the Leases of MCM's processes in a namespace.
-func (x *migrateCommand) readLeases(
+// readMCMLeases returns the Leases of MCM's processes in a namespace.
+func (x *migrateCommand) readMCMLeases(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
@@ -216,7 +216,7 @@ func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli
 	machines := map[string]int{}
 	err := cache.VisitMachines(
 		ctx,
-		clients.Machines,
+		clients.MachineClient,
 		metav1.NamespaceAll,
 		func(m *v1alpha1.Machine) { machines[m.Namespace]++ },
 	)
@@ -231,7 +231,7 @@ func (x *migrateCommand) addOtherNamespaces(ctx context.Context, clients kubecli
 	for _, namespace := range slices.Sorted(maps.Keys(machines)) {
 		if x.isInScope(ctx, clients, namespace, f) {
 			f.OtherNamespaces = append(f.OtherNamespaces, takeover.OtherNamespace{
-				Namespace: namespace, MachineCount: machines[namespace], Leases: x.readLeases(ctx, clients, namespace, f),
+				Namespace: namespace, MachineCount: machines[namespace], Leases: x.readMCMLeases(ctx, clients, namespace, f),
 			})
 		}
 	}
@@ -272,9 +272,9 @@ func (x *migrateCommand) addMCMDeployment(ctx context.Context, clients kubecli.C
 		if d.Spec.Replicas != nil {
 			wanted = *d.Spec.Replicas
 		}
-		f.Controllers = append(
-			f.Controllers,
-			takeover.Controller{Name: d.Name, Replicas: int(max(wanted, d.Status.Replicas))},
+		f.MCMControllers = append(
+			f.MCMControllers,
+			takeover.MCMController{Name: d.Name, Replicas: int(max(wanted, d.Status.Replicas))},
 		)
 	}
 }
@@ -287,16 +287,16 @@ func (o namespaceObjects) addSecretsOfOtherNamespaces(ctx context.Context, clien
 		if of == nil {
 			continue
 		}
-		for _, key := range class.SecretsOfOtherNamespaces(of) {
-			l := takeover.SecretOfOtherNamespace{Namespace: key.Namespace, Name: key.Name}
+		for _, key := range class.SecretKeysOfOtherNamespaces(of) {
+			l := takeover.CrossNamespaceSecret{Namespace: key.Namespace, Name: key.Name}
 			secret, err := clients.Core.Secrets(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 			if err != nil {
 				l.ReadError = kubecli.CollapseSpaces(err.Error())
 			} else {
-				l.AllowsUse = class.AllowsNamespace(secret, of.Namespace)
+				l.AllowsUse = class.SecretAllowsNamespace(secret, of.Namespace)
 				l.AllowedNamespaces = secret.Annotations[v1alpha1.AnnotationAllowedClassNamespaces]
 			}
-			f.Classes[i].SecretsOfOtherNamespaces = append(f.Classes[i].SecretsOfOtherNamespaces, l)
+			f.Classes[i].CrossNamespaceSecrets = append(f.Classes[i].CrossNamespaceSecrets, l)
 		}
 	}
 }
@@ -319,16 +319,16 @@ func (o namespaceObjects) dryRunTemplates(ctx context.Context, clients kubecli.C
 			},
 			Spec: template.Spec,
 		}
-		_, err := clients.Machines.MachineV1alpha1().
+		_, err := clients.MachineClient.MachineV1alpha1().
 			Machines(m.Namespace).
 			Create(ctx, m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
 		case err == nil || apierrors.IsAlreadyExists(err):
 		case apierrors.IsInvalid(err):
 			refused[owner.GetUID()] = true
-			f.RefusedSpecs = append(
-				f.RefusedSpecs,
-				takeover.RefusedSpec{Object: kind + "/" + owner.GetName(), Why: kubecli.CollapseSpaces(err.Error())},
+			f.RejectedTemplates = append(
+				f.RejectedTemplates,
+				takeover.RejectedTemplate{Object: kind + "/" + owner.GetName(), Reason: kubecli.CollapseSpaces(err.Error())},
 			)
 		default:
 			f.UnreadableObjects = append(

@@ -84,7 +84,7 @@ func ensureSearchAttributes(ctx context.Context, c client.Client, namespace stri
 		"Bool": enumspb.INDEXED_VALUE_TYPE_BOOL, "Datetime": enumspb.INDEXED_VALUE_TYPE_DATETIME,
 	}
 	missing := map[string]enumspb.IndexedValueType{}
-	for _, a := range run.Attributes() {
+	for _, a := range run.SearchAttributes() {
 		switch kind, there := have.GetCustomAttributes()[a.Name]; {
 		case !there:
 			missing[a.Name] = types[a.Type]

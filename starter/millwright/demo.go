@@ -62,20 +62,20 @@ func (d demoOptions) run(ctx context.Context, out io.Writer) error {
 		deployment.Name,
 		deployment.Spec.Replicas,
 	)
-	if err := clients.ShowMachines(ctx, out, deployment, int(deployment.Spec.Replicas), began); err != nil {
+	if err := clients.ShowMachinesUntilRunning(ctx, out, deployment, int(deployment.Spec.Replicas), began); err != nil {
 		return err
 	}
 	for _, size := range d.sizes {
 		began = time.Now()
 		_, _ = fmt.Fprintf(out, "\nkubectl scale machinedeployment %s --replicas=%d\n\n", deployment.Name, size)
 		patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, size)
-		_, err := clients.Machines.MachineV1alpha1().
+		_, err := clients.MachineClient.MachineV1alpha1().
 			MachineDeployments(deployment.Namespace).
 			Patch(ctx, deployment.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			return fmt.Errorf("scale %s to %d: %w", deployment.Name, size, err)
 		}
-		if err := clients.ShowMachines(ctx, out, deployment, size, began); err != nil {
+		if err := clients.ShowMachinesUntilRunning(ctx, out, deployment, size, began); err != nil {
 			return err
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"millwright/test/pages"
 )
 
-func TestSubcommands(t *testing.T) {
+func TestRootCommandFindsSubcommands(t *testing.T) {
 	for _, path := range [][]string{{"bootstrap"}, {"demo"}, {"drain", "extend"}, {"preserve"}, {"rollout", "undo"}, {"provider", "check"}, {"explain"}, {"top"}, {"ui"}, {"doctor"}} {
 		c, rest, err := rootCommand().Find(path)
 		require.NoError(t, err, path)
@@ -19,7 +19,7 @@ func TestSubcommands(t *testing.T) {
 	}
 }
 
-func TestVersionOfTheProgram(t *testing.T) {
+func TestVersionFlag(t *testing.T) {
 	var out bytes.Buffer
 	c := rootCommand()
 	c.SetArgs([]string{"--version"})

@@ -80,22 +80,22 @@ type classRow struct {
 	Namespace      string `json:"namespace"`
 	Class          string `json:"class"`
 	Provider       string `json:"provider"`
-	Workers        int    `json:"workers"`  // number of workers that poll the provider's queue
-	Machines       int    `json:"machines"` // number of machines of the class
+	WorkerCount    int    `json:"workers"`  // number of workers that poll the provider's queue
+	MachineCount   int    `json:"machines"` // number of machines of the class
 	WaitingSummary string `json:"waiting,omitempty"`
 }
 
 func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output kubecli.OutputFormat) error {
-	installation, temporal, clients, err := p.connectToServers(ctx)
+	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	classes, err := clients.Machines.MachineV1alpha1().MachineClasses(p.Namespace).List(ctx, metav1.ListOptions{})
+	classes, err := clients.MachineClient.MachineV1alpha1().MachineClasses(p.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list MachineClasses: %w", err)
 	}
-	machines, err := clients.Machines.MachineV1alpha1().Machines(p.Namespace).List(ctx, metav1.ListOptions{})
+	machines, err := clients.MachineClient.MachineV1alpha1().Machines(p.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list Machines: %w", err)
 	}
@@ -158,7 +158,7 @@ func countMachines(
 		switch {
 		case !facts.CallsProvider():
 		case !isServed:
-			reason = vocabulary.BlockedNoWorker
+			reason = vocabulary.BlockedByMissingWorker
 		default:
 			reason = cmp.Or(facts.CurrentWait().Reason(), reason)
 		}
@@ -197,7 +197,7 @@ fails.`,
 
 func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 	ctx := c.Context()
-	installation, temporal, clients, err := p.connectToServers(ctx)
+	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
 		return err
 	}
@@ -210,7 +210,7 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 		ctx,
 		p.Kind,
 		key,
-		clients.Machines.MachineV1alpha1().MachineClasses(key.Namespace).Get,
+		clients.MachineClient.MachineV1alpha1().MachineClasses(key.Namespace).Get,
 	)
 	if err != nil {
 		return err
@@ -298,8 +298,8 @@ func printCheckResult(out io.Writer, in check.Input, r check.Result) error {
 	return err
 }
 
-// connectToServers returns the installation and the clients. The caller must close Temporal's client.
-func (p *providerCommand) connectToServers(
+// connectToInstallation returns the installation and the clients. The caller must close Temporal's client.
+func (p *providerCommand) connectToInstallation(
 	ctx context.Context,
 ) (run.Installation, client.Client, kubecli.Clients, error) {
 	clients, err := p.NewClients(p.ClusterAccess)

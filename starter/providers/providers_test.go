@@ -23,7 +23,7 @@ import (
 	"millwright/workflows/run"
 )
 
-func TestOutputOfCheck(t *testing.T) {
+func TestPrintCheckResult(t *testing.T) {
 	in := check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "incus"}
 	for name, row := range map[string]struct {
 		result    check.Result
@@ -62,7 +62,7 @@ func TestOutputOfCheck(t *testing.T) {
 	}
 }
 
-func TestCheckEndsWithoutAWorker(t *testing.T) {
+func TestCheckTimesOutWithoutAWorker(t *testing.T) {
 	class := &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small", UID: "u"},
 		Provider:   "virtual",
@@ -82,7 +82,7 @@ func TestCheckEndsWithoutAWorker(t *testing.T) {
 
 // If the command cannot decrypt the record of the installation, check starts no workflow, because the workers could not
 // decrypt its payloads, or the command could not decrypt its result.
-func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
+func TestCheckWithoutPayloadKeysStartsNoWorkflow(t *testing.T) {
 	class := &v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"}
 	w := clitest.NewFakeBackend(class)
 	w.Temporal.WorkflowID = run.Installation("prod").ReservationWorkflowID()
@@ -99,7 +99,7 @@ func TestACheckWithoutTheKeysEndsAtOnce(t *testing.T) {
 }
 
 // Each name that `provider list -o name` prints is a valid argument of check without --namespace.
-func TestNamesOfTheListCanBeChecked(t *testing.T) {
+func TestListedClassNamesAreValidCheckArguments(t *testing.T) {
 	w := clitest.NewFakeBackend(
 		&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}, Provider: "virtual"},
 	)

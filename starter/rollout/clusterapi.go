@@ -27,8 +27,8 @@ type clusterAPIDeployment struct{ deployment.ObjectTree }
 // readClusterAPIDeployment reads a deployment of Cluster API with its sets and machines. The argument meant is true if
 // the user named the API group. If the deployment does not exist or Millwright does not reconcile it,
 // readClusterAPIDeployment returns an error if meant is true, and nil, nil if meant is false.
-func (l reader) readClusterAPIDeployment(ctx context.Context, meant bool) (deploymentSource, error) {
-	if served, err := l.clients.ClusterAPI.CheckServed(meant); err != nil || !served {
+func (l deploymentReader) readClusterAPIDeployment(ctx context.Context, meant bool) (deploymentSource, error) {
+	if served, err := l.clients.ClusterAPI.RequireServedIf(meant); err != nil || !served {
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
@@ -95,23 +95,23 @@ func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 		})
 	}
 	for _, m := range f.Members {
-		shown.Members = append(shown.Members, newClusterAPITreeMachine(m, now))
+		shown.Machines = append(shown.Machines, treeMachineOfClusterAPI(m, now))
 	}
 	return shown
 }
 
-func newClusterAPITreeMachine(m *clusterv1.Machine, now time.Time) treeMachine {
+func treeMachineOfClusterAPI(m *clusterv1.Machine, now time.Time) treeMachine {
 	of := treeMachine{
 		name:           m.Name,
 		uid:            string(m.UID),
 		node:           m.Status.NodeRef.Name,
 		phase:          cmp.Or(m.Status.Phase, "new"),
 		phaseBeginTime: m.CreationTimestamp.Time,
-		isDeleting:     m.DeletionTimestamp != nil,
+		isBeingDeleted: m.DeletionTimestamp != nil,
 		explainCommand: fmt.Sprintf("millwright explain machine.cluster.x-k8s.io/%s", kubecli.KeyOfObject(m)),
 	}
 	if o := capiset.MachineOperation(m, now); o != nil {
-		of.operation = o.Cause
+		of.lastOperation = o.Cause
 	}
 	if m.Status.LastUpdated.After(of.phaseBeginTime) {
 		of.phaseBeginTime = m.Status.LastUpdated.Time
@@ -154,7 +154,7 @@ func (f clusterAPIDeployment) withReplicas(replicas int32) deploymentSource {
 	return f.withChange(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = &replicas })
 }
 
-func (f clusterAPIDeployment) withFile(file string) (deploymentSource, error) {
+func (f clusterAPIDeployment) withSpecFromFile(file string) (deploymentSource, error) {
 	found, sized, err := readDeployment(file, f.Deployment, clusterv1.GroupVersion)
 	if err != nil {
 		return nil, err

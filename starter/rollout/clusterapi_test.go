@@ -75,7 +75,7 @@ func runRolloutCommand(t *testing.T, w *clitest.FakeBackend, args ...string) (st
 }
 
 // For a deployment of Cluster API, status prints the same sentence and tables as for a deployment of Millwright.
-func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
+func TestStatusOfAClusterAPIDeployment(t *testing.T) {
 	out, err := runRolloutCommand(t, newBackendWithClusterAPI(newClusterAPIObjects()), "status", "shop/d")
 	require.NoError(t, err)
 	assert.Contains(
@@ -109,7 +109,7 @@ func TestStatusOfADeploymentOfClusterAPI(t *testing.T) {
 	assert.True(t, strings.HasPrefix(out, "machinedeployment.cluster.x-k8s.io shop/d: 1 of 4 machines waits\n"), out)
 }
 
-func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
+func TestHistoryOfAClusterAPIDeployment(t *testing.T) {
 	w := newBackendWithClusterAPI(newClusterAPIObjects())
 	out, err := runRolloutCommand(t, w, "history", "shop/d")
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestHistoryOfADeploymentOfClusterAPI(t *testing.T) {
 	require.EqualError(t, err, "deployment shop/d has no revision 7: it has 1, 2")
 }
 
-func TestPlanOfADeploymentOfClusterAPI(t *testing.T) {
+func TestPlanOfAClusterAPIDeployment(t *testing.T) {
 	w := newBackendWithClusterAPI(newClusterAPIObjects())
 	out, err := runRolloutCommand(t, w, "plan", "shop/d")
 	require.NoError(t, err)
@@ -203,7 +203,7 @@ func clusterAPIPatches(w *clitest.FakeBackend) (all []string) {
 
 // A request on a deployment of Cluster API writes the field of Cluster API, if there is one, or else an annotation that
 // the workflow reads.
-func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
+func TestRequestsForAClusterAPIDeployment(t *testing.T) {
 	for name, row := range map[string]struct {
 		change capitest.DeploymentChange
 		args   []string
@@ -266,7 +266,7 @@ func TestRequestsOnADeploymentOfClusterAPI(t *testing.T) {
 }
 
 // A name without an API group must match only one deployment.
-func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
+func TestAmbiguousDeploymentNameNeedsAnAPIGroup(t *testing.T) {
 	ours := webPool().deployment
 	ours.Name = "d"
 	w := newBackendWithClusterAPI(newClusterAPIObjects(), ours)
@@ -308,7 +308,7 @@ func TestNamesOfDeploymentsOfBothGroups(t *testing.T) {
 	require.EqualError(t, err, "the API server does not serve cluster.x-k8s.io/v1beta2: Cluster API is not installed")
 }
 
-func TestWatchOfADeploymentOfClusterAPI(t *testing.T) {
+func TestWatchOfAClusterAPIDeployment(t *testing.T) {
 	w := newBackendWithClusterAPI(newClusterAPIObjects())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

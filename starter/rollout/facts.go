@@ -16,7 +16,7 @@ import (
 // factRows returns one row for each fact, with its name and its text. factRows omits facts whose text is empty.
 func (s snapshot) factRows() [][]any {
 	lines := [][]any{
-		{"machines", s.countsText()},
+		{"machines", s.machineCountsText()},
 		{"revision", s.currentSetText()},
 		{"strategy", s.strategyText()},
 		{"step", s.stepText()},
@@ -69,14 +69,14 @@ func (s snapshot) strategyText() string {
 	surge, unavailable := rollout.SurgeAndUnavailable(o)
 	both := fmt.Sprintf(
 		", maxSurge %s, maxUnavailable %s",
-		boundText(o.MaxSurge, surge),
-		boundText(o.MaxUnavailable, unavailable),
+		surgeOrUnavailableText(o.MaxSurge, surge),
+		surgeOrUnavailableText(o.MaxUnavailable, unavailable),
 	)
 	switch o.Strategy {
 	case rollout.InPlaceAuto:
 		return "InPlaceUpdate, Auto" + both
 	case rollout.InPlaceManual:
-		return "InPlaceUpdate, Manual, maxUnavailable " + boundText(o.MaxUnavailable, unavailable)
+		return "InPlaceUpdate, Manual, maxUnavailable " + surgeOrUnavailableText(o.MaxUnavailable, unavailable)
 	case rollout.RollingUpdate:
 		return string(o.Strategy) + both
 	default:
@@ -84,8 +84,8 @@ func (s snapshot) strategyText() string {
 	}
 }
 
-// boundText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
-func boundText(b rollout.IntOrPercent, n int) string {
+// surgeOrUnavailableText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
+func surgeOrUnavailableText(b rollout.IntOrPercent, n int) string {
 	switch {
 	case b.IsPercent:
 		return fmt.Sprintf("%d%% (%d)", b.Value, n)
@@ -171,7 +171,7 @@ func (s snapshot) progressRecord() rollout.Progress {
 func (s snapshot) automaticRollbackText() string {
 	o := s.facts
 	var whens []string
-	if o.RollbackPolicy.OnDeadline {
+	if o.RollbackPolicy.RollsBackOnDeadline {
 		whens = append(whens, "when the deadline passes")
 	}
 	if o.RollbackPolicy.HasMaxFailed {

@@ -46,8 +46,8 @@ If the revision was pinned to an earlier revision, CHANGE-CAUSE also says why an
 	return c
 }
 
-// indicesByRevision returns the indices of the sets, the newest revision last.
-func (s snapshot) indicesByRevision() []int {
+// setIndicesByRevision returns the indices of the sets, the newest revision last.
+func (s snapshot) setIndicesByRevision() []int {
 	list := make([]int, len(s.facts.Sets))
 	for i := range list {
 		list[i] = i
@@ -77,7 +77,7 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			"CHANGE-CAUSE",
 		},
 	}
-	for _, i := range s.indicesByRevision() {
+	for _, i := range s.setIndicesByRevision() {
 		set, facts := s.tree.Sets[i], s.facts.Sets[i]
 		rows = append(rows, []any{
 			revisionCell(facts.Revision),
@@ -87,7 +87,7 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			set.replicas,
 			set.templateName,
 			yesOrEmptyCell(i == s.currentSetIndex()),
-			kubecli.CollapseSpaces(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.failure), "; ")),
+			kubecli.CollapseSpaces(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.pinReason), "; ")),
 		})
 	}
 	return kubecli.WriteTable(out, rows)
@@ -106,7 +106,7 @@ func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
 			return slices.Contains(strings.Split(set.History, ","), strconv.FormatInt(revision, 10))
 		})
 		if i < 0 {
-			return s.noRevisionError(revision)
+			return s.revisionNotFoundError(revision)
 		}
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
@@ -119,9 +119,9 @@ func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
 	return err
 }
 
-func (s snapshot) noRevisionError(revision int64) error {
+func (s snapshot) revisionNotFoundError(revision int64) error {
 	var have []string
-	for _, i := range s.indicesByRevision() {
+	for _, i := range s.setIndicesByRevision() {
 		if n := s.facts.Sets[i].Revision; n != 0 {
 			have = append(have, strconv.FormatInt(n, 10))
 		}

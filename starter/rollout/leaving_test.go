@@ -15,7 +15,7 @@ func TestMachinesBeingDeletedAreNotUpToDate(t *testing.T) {
 		addMachine("b-3", v1alpha1.MachineTerminating)
 	p.deployment.Spec.Replicas = 2 // the set is scaled down
 	s := p.newSnapshot()
-	assert.Contains(t, s.countsText(), "2 wanted, 2 up to date")
+	assert.Contains(t, s.machineCountsText(), "2 wanted, 2 up to date")
 	assert.Contains(t, s.progressBar(), "2/2 up to date")
 	assert.Equal(t, "2 of 2 machines up to date", s.updatedMachinesText())
 }

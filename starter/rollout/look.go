@@ -28,8 +28,8 @@ type rolloutCommand struct {
 	actsAsMCM        bool   // worker and bridge run with --as-mcm
 }
 
-// reader reads one deployment for the rollout commands.
-type reader struct {
+// deploymentReader reads one deployment for the rollout commands.
+type deploymentReader struct {
 	key       types.NamespacedName
 	apiGroup  string // API group that the user named; empty if the user named none
 	clients   kubecli.Clients
@@ -38,8 +38,8 @@ type reader struct {
 	now       func() time.Time
 }
 
-// newReader returns a reader of the named deployment. The reader's clients connect on their first use.
-func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err error) {
+// newDeploymentReader returns a reader of the named deployment. The reader's clients connect on their first use.
+func (f *rolloutCommand) newDeploymentReader(c *cobra.Command, name string) (l deploymentReader, err error) {
 	l.now, l.actsAsMCM = f.Now, f.actsAsMCM
 	if l.key, err = f.ParseKey(c, name); err != nil {
 		return l, err
@@ -54,7 +54,7 @@ func (f *rolloutCommand) newReader(c *cobra.Command, name string) (l reader, err
 }
 
 // deploymentSource is a deployment of either API group as it was read, with its sets, machines and policy. The methods
-// withPolicy, withReplicas, withFile, withoutPauseAndHold and withTemplateOfSet return a changed copy.
+// withPolicy, withReplicas, withSpecFromFile, withoutPauseAndHold and withTemplateOfSet return a changed copy.
 type deploymentSource interface {
 	asTree(now time.Time) deploymentTree
 	rolloutFacts(now time.Time) rollout.Facts // the sets in the result have the same order as in asTree
@@ -63,9 +63,9 @@ type deploymentSource interface {
 
 	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
 	withReplicas(replicas int32) deploymentSource
-	// withFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain the
+	// withSpecFromFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain the
 	// deployment.
-	withFile(file string) (deploymentSource, error)
+	withSpecFromFile(file string) (deploymentSource, error)
 	withoutPauseAndHold() deploymentSource // a copy that is neither paused nor held
 	// withTemplateOfSet returns a copy with the template of the set at this index, and without the rollback request. A
 	// negative index keeps the template.
@@ -88,9 +88,9 @@ type deploymentTree struct {
 	strategy             string // name of the strategy in the spec
 	operation            *v1alpha1.Operation
 	policy               *v1alpha1.RolloutPolicy // nil if no policy applies
-	areNodesUnread       bool                    // the nodes were not read
+	hasUnreadNodes       bool                    // the nodes were not read
 	Sets                 []treeSet               // sets from the oldest to the newest
-	Members              []treeMachine
+	Machines             []treeMachine
 }
 
 // treeSet is one MachineSet of a tree.
@@ -100,7 +100,7 @@ type treeSet struct {
 	replicas           int32
 	changeCause        string // annotation kubernetes.io/change-cause
 	// why and since when a pin replaces the revision with an earlier revision; empty if no pin does so
-	failure string
+	pinReason string
 }
 
 // treeMachine is one machine of a tree.
@@ -108,8 +108,8 @@ type treeMachine struct {
 	name, uid, node string
 	phase           string
 	phaseBeginTime  time.Time // when the machine entered its phase
-	operation       string
-	isDeleting      bool
+	lastOperation   string
+	isBeingDeleted  bool
 	explainCommand  string // command that says why the machine still exists
 }
 
@@ -127,7 +127,7 @@ type snapshot struct {
 }
 
 // readSnapshot reads a deployment with its sets, machines and nodes, and computes the decision.
-func (l reader) readSnapshot(ctx context.Context) (snapshot, error) {
+func (l deploymentReader) readSnapshot(ctx context.Context) (snapshot, error) {
 	from, policies, err := l.readDeploymentWithPolicies(ctx)
 	if err != nil {
 		return snapshot{}, err
@@ -139,7 +139,9 @@ func (l reader) readSnapshot(ctx context.Context) (snapshot, error) {
 
 // readDeploymentWithPolicies reads a deployment with its sets and machines from the API server, and the policies of its
 // namespace. An object that is created between two requests may be missing until the next read.
-func (l reader) readDeploymentWithPolicies(ctx context.Context) (deploymentSource, []*v1alpha1.RolloutPolicy, error) {
+func (l deploymentReader) readDeploymentWithPolicies(
+	ctx context.Context,
+) (deploymentSource, []*v1alpha1.RolloutPolicy, error) {
 	from, err := l.findDeployment(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -154,7 +156,7 @@ func (l reader) readDeploymentWithPolicies(ctx context.Context) (deploymentSourc
 // findDeployment reads the deployment in the API group that the user named. If the user named no group, findDeployment
 // returns the only deployment with the name, and an error if Millwright reconciles a deployment with the name in each
 // group. If the objects of Cluster API cannot be read, findDeployment returns the deployment of machine.sapcloud.io.
-func (l reader) findDeployment(ctx context.Context) (deploymentSource, error) {
+func (l deploymentReader) findDeployment(ctx context.Context) (deploymentSource, error) {
 	switch l.apiGroup {
 	case v1alpha1.GroupName:
 		return l.readMillwrightDeployment(ctx)
@@ -199,8 +201,8 @@ func newSnapshot(from deploymentSource, now time.Time) snapshot {
 }
 
 // listPolicies reads the RolloutPolicies of the deployment's namespace.
-func (l reader) listPolicies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error) {
-	list, err := l.clients.Machines.MachineV1alpha1().RolloutPolicies(l.key.Namespace).List(ctx, metav1.ListOptions{})
+func (l deploymentReader) listPolicies(ctx context.Context) ([]*v1alpha1.RolloutPolicy, error) {
+	list, err := l.clients.MachineClient.MachineV1alpha1().RolloutPolicies(l.key.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list rollout policies of namespace %s: %w", l.key.Namespace, err)
 	}
@@ -222,4 +224,4 @@ func (s snapshot) isInPlace() bool {
 }
 
 // lacksNodes reports whether the decision needs the nodes, which were not read.
-func (s snapshot) lacksNodes() bool { return s.isInPlace() && s.tree.areNodesUnread }
+func (s snapshot) lacksNodes() bool { return s.isInPlace() && s.tree.hasUnreadNodes }

@@ -37,11 +37,11 @@ type pool struct {
 
 var webKey = types.NamespacedName{Namespace: "shop", Name: "web"}
 
-type poolEdit func(*v1alpha1.MachineDeployment)
+type poolDeploymentEdit func(*v1alpha1.MachineDeployment)
 
 // webPool returns deployment shop/web with three replicas and maxSurge 1. The rollout of shop/web last made progress 15
 // minutes ago.
-func webPool(edits ...poolEdit) *pool {
+func webPool(edits ...poolDeploymentEdit) *pool {
 	d := &v1alpha1.MachineDeployment{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       "shop",
@@ -183,7 +183,7 @@ func withOperationText(text string) machineEdit {
 }
 
 // waitingPool returns a rollout that waits for one machine to become available and for a second machine to be deleted.
-func waitingPool(edits ...poolEdit) *pool {
+func waitingPool(edits ...poolDeploymentEdit) *pool {
 	return webPool(edits...).
 		addSet("web-a", 6, "small", 1).
 		addRunningMachines("a-1").addMachine("a-2", v1alpha1.MachineTerminating, withOperationText("Drain: 2 pods left")).
@@ -193,7 +193,7 @@ func waitingPool(edits ...poolEdit) *pool {
 }
 
 // completedPool returns a complete rollout. The oldest set of the deployment, web-0, has no replicas.
-func completedPool(edits ...poolEdit) *pool {
+func completedPool(edits ...poolDeploymentEdit) *pool {
 	return webPool(
 		edits...).addSet("web-0", 5, "tiny", 0).
 		addSet("web-a", 6, "small", 0).
@@ -238,7 +238,7 @@ func runCommandWithNodes(ctx context.Context, w *fakeBackend, nodes []runtime.Ob
 		if a.Kubeconfig == "other.yaml" {
 			return kubecli.Clients{}, errors.New("read kubeconfig " + a.Kubeconfig)
 		}
-		return kubecli.Clients{Machines: w.MachineClient, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
+		return kubecli.Clients{MachineClient: w.MachineClient, Core: kubefake.NewClientset(nodes...).CoreV1()}, nil
 	}
 	c := Command(d)
 	c.SilenceUsage, c.SilenceErrors = true, true
@@ -248,7 +248,7 @@ func runCommandWithNodes(ctx context.Context, w *fakeBackend, nodes []runtime.Ob
 	return out.String(), err
 }
 
-func TestFormsOfADeploymentName(t *testing.T) {
+func TestParseDeploymentName(t *testing.T) {
 	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}} {
 		out, err := completedPool().runCommand(t, append([]string{"status"}, args...)...)
 		require.NoError(t, err)
@@ -268,7 +268,7 @@ func TestFormsOfADeploymentName(t *testing.T) {
 	}
 }
 
-func TestEveryRolloutCommandIsExplained(t *testing.T) {
+func TestEveryRolloutCommandHasHelp(t *testing.T) {
 	f := &rolloutCommand{}
 	for _, c := range []*cobra.Command{f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand()} {
 		assert.NotEmpty(t, c.Short, c.Name())
@@ -286,9 +286,9 @@ func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
 	foreign := completedPool().machines[0]
 	foreign.Name, foreign.UID, foreign.OwnerReferences[0].UID = "z-2", "u-z-2", "u-z"
 	p.sets, p.machines = append(p.sets, stranger), append(p.machines, alone, foreign)
-	s, err := reader{
+	s, err := deploymentReader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: p.newBackend().MachineClient},
+		clients: kubecli.Clients{MachineClient: p.newBackend().MachineClient},
 		now:     p.newBackend().Environment().Now,
 	}.readSnapshot(t.Context())
 	require.NoError(t, err)
@@ -299,7 +299,7 @@ func TestReadSnapshotReadsOwnedObjects(t *testing.T) {
 		[]string{s.facts.Sets[0].Name, s.facts.Sets[1].Name, s.facts.Sets[2].Name},
 		"the oldest first",
 	)
-	assert.Len(t, s.tree.Members, 3)
+	assert.Len(t, s.tree.Machines, 3)
 	assert.Equal(t, 2, s.currentSetIndex())
 	assert.True(t, s.decision.Complete)
 }
@@ -321,9 +321,9 @@ func TestReadSnapshotErrors(t *testing.T) {
 	nodes.PrependReactor("list", "nodes", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})
-	_, err := reader{
+	_, err := deploymentReader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: completedPool().newBackend().MachineClient},
+		clients: kubecli.Clients{MachineClient: completedPool().newBackend().MachineClient},
 		nodes:   nodes.CoreV1(),
 		now:     time.Now,
 	}.readSnapshot(t.Context())
@@ -331,7 +331,7 @@ func TestReadSnapshotErrors(t *testing.T) {
 }
 
 // withInPlaceStrategy sets the strategy InPlaceUpdate with this orchestration type.
-func withInPlaceStrategy(kind v1alpha1.OrchestrationType) poolEdit {
+func withInPlaceStrategy(kind v1alpha1.OrchestrationType) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
 			Type:          v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,

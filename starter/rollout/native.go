@@ -28,8 +28,8 @@ type millwrightDeployment struct {
 }
 
 // readMillwrightDeployment reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
-func (l reader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
-	deployments := l.clients.Machines.MachineV1alpha1().MachineDeployments(l.key.Namespace)
+func (l deploymentReader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
+	deployments := l.clients.MachineClient.MachineV1alpha1().MachineDeployments(l.key.Namespace)
 	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return nil, err
@@ -45,16 +45,16 @@ func (l reader) readMillwrightDeployment(ctx context.Context) (deploymentSource,
 		return nil, err
 	}
 	f.NodeOfMachine, err = l.readNodesOfMachines(ctx)
-	return millwrightDeployment{f, l.clients.Machines}, err
+	return millwrightDeployment{f, l.clients.MachineClient}, err
 }
 
 // readClassesOfMachines reads all classes of a namespace in one request, and returns a function that finds the class of
 // a machine.
-func (l reader) readClassesOfMachines(
+func (l deploymentReader) readClassesOfMachines(
 	ctx context.Context,
 	namespace string,
 ) (func(*v1alpha1.Machine) *v1alpha1.MachineClass, error) {
-	list, err := l.clients.Machines.MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
+	list, err := l.clients.MachineClient.MachineV1alpha1().MachineClasses(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list machine classes: %w", err)
 	}
@@ -65,11 +65,11 @@ func (l reader) readClassesOfMachines(
 	return func(m *v1alpha1.Machine) *v1alpha1.MachineClass { return byName[m.Spec.Class.Name] }, nil
 }
 
-func (l reader) listSetsOfDeployment(
+func (l deploymentReader) listSetsOfDeployment(
 	ctx context.Context,
 	d *v1alpha1.MachineDeployment,
 ) ([]*v1alpha1.MachineSet, error) {
-	list, err := l.clients.Machines.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	list, err := l.clients.MachineClient.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOfObject(d), err)
 	}
@@ -85,12 +85,12 @@ func (l reader) listSetsOfDeployment(
 	return owned, nil
 }
 
-func (l reader) listMachinesOfSets(
+func (l deploymentReader) listMachinesOfSets(
 	ctx context.Context,
 	namespace string,
 	sets []*v1alpha1.MachineSet,
 ) (members []*v1alpha1.Machine, read string, err error) {
-	list, err := l.clients.Machines.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
+	list, err := l.clients.MachineClient.MachineV1alpha1().Machines(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, "", fmt.Errorf("list machines: %w", err)
 	}
@@ -106,7 +106,7 @@ func (l reader) listMachinesOfSets(
 
 // readNodesOfMachines reads all nodes in one request, and returns a function that finds the node of a machine. Without
 // --target-kubeconfig, readNodesOfMachines returns nil.
-func (l reader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
+func (l deploymentReader) readNodesOfMachines(ctx context.Context) (func(*v1alpha1.Machine) *corev1.Node, error) {
 	if l.nodes == nil {
 		return nil, nil
 	}
@@ -134,7 +134,7 @@ func (f millwrightDeployment) asTree(_ time.Time) deploymentTree {
 		strategy:             string(d.Spec.Strategy.EffectiveType()),
 		operation:            d.Status.CurrentOperation,
 		policy:               f.Policy,
-		areNodesUnread:       f.NodeOfMachine == nil,
+		hasUnreadNodes:       f.NodeOfMachine == nil,
 	}
 	for _, s := range f.Sets {
 		shown.Sets = append(shown.Sets, treeSet{
@@ -147,14 +147,14 @@ func (f millwrightDeployment) asTree(_ time.Time) deploymentTree {
 		})
 	}
 	for _, m := range f.Members {
-		shown.Members = append(shown.Members, treeMachine{
+		shown.Machines = append(shown.Machines, treeMachine{
 			name:           m.Name,
 			uid:            string(m.UID),
 			node:           cache.NodeNameOfMachine(m),
-			phase:          kubecli.StatusText(*m),
+			phase:          kubecli.PhaseText(*m),
 			phaseBeginTime: phaseBeginTime(m),
-			operation:      m.Status.LastOperation.Description,
-			isDeleting:     m.DeletionTimestamp != nil,
+			lastOperation:  m.Status.LastOperation.Description,
+			isBeingDeleted: m.DeletionTimestamp != nil,
 			explainCommand: "millwright drain explain " + kubecli.KeyOfObject(m),
 		})
 	}
@@ -207,7 +207,7 @@ func (f millwrightDeployment) withReplicas(replicas int32) deploymentSource {
 	return f.withChange(func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = replicas })
 }
 
-func (f millwrightDeployment) withFile(file string) (deploymentSource, error) {
+func (f millwrightDeployment) withSpecFromFile(file string) (deploymentSource, error) {
 	found, sized, err := readDeployment(file, f.Deployment, v1alpha1.SchemeGroupVersion)
 	if err != nil {
 		return nil, err

@@ -35,9 +35,9 @@ func (s snapshot) advice() []string {
 	case o.HoldReason != "":
 		list = append(list, "To go on: millwright rollout resume "+s.tree.argument)
 	case d.Pause != nil:
-		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.ReasonFlag)
+		list = append(list, "To pass the step: millwright rollout approve "+s.tree.argument+" "+kubecli.ExampleReasonFlag)
 	default:
-		list = append(list, s.helpCommands()...)
+		list = append(list, s.unblockCommands()...)
 		if d.Rolling {
 			list = append(list, "To stop it where it is: millwright rollout pause "+s.tree.argument)
 		}
@@ -46,10 +46,10 @@ func (s snapshot) advice() []string {
 	case d.Pin != nil:
 		list = append(
 			list,
-			"To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.ReasonFlag,
+			"To roll the template out again: millwright rollout retry "+s.tree.argument+" "+kubecli.ExampleReasonFlag,
 		)
 	case len(o.Sets) > 1 && d.Rollback == nil && !d.BeginsPin():
-		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.ReasonFlag)
+		list = append(list, "To go back: millwright rollout undo "+s.tree.argument+" "+kubecli.ExampleReasonFlag)
 	}
 	return list
 }
@@ -63,11 +63,11 @@ func (s snapshot) followCommands() []string {
 	return []string{"To follow it: millwright rollout watch " + s.tree.argument}
 }
 
-// helpCommands returns commands for a rollout that waits for machines or for people.
-func (s snapshot) helpCommands() []string {
+// unblockCommands returns commands for a rollout that waits for machines or for people.
+func (s snapshot) unblockCommands() []string {
 	var list []string
 	for _, m := range s.awaitedMachines() {
-		if m.isDeleting {
+		if m.isBeingDeleted {
 			list = append(list, fmt.Sprintf("To see why machine %s is still there: %s", m.name, m.explainCommand))
 			break
 		}
@@ -99,7 +99,7 @@ func (s snapshot) nextOldMachine() *treeMachine {
 		if i == s.currentSetIndex() {
 			continue
 		}
-		for _, m := range s.tree.Members {
+		for _, m := range s.tree.Machines {
 			if slices.ContainsFunc(
 				set.Machines,
 				func(f rollout.Member) bool { return f.UID == m.uid && !f.Deleting && !f.Updating },

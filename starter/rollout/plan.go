@@ -94,7 +94,7 @@ func (s snapshot) withProposal(w proposal) (snapshot, error) {
 		if err != nil {
 			return snapshot{}, err
 		}
-		changed, err := from.withFile(w.file)
+		changed, err := from.withSpecFromFile(w.file)
 		switch {
 		case err != nil && (!errors.Is(err, errNoDeploymentInFile) || len(policies) == 0):
 			return snapshot{}, err
@@ -117,8 +117,8 @@ func policiesAfterApply(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.Rol
 	return append(kept, file...)
 }
 
-// withoutPausesAndHolds returns the snapshot without pause, hold and automatic rollback.
-func (s snapshot) withoutPausesAndHolds() snapshot {
+// withoutPauseHoldAndRollback returns the snapshot without pause, hold and automatic rollback.
+func (s snapshot) withoutPauseHoldAndRollback() snapshot {
 	from := s.source.withoutPauseAndHold()
 	if policy := s.tree.policy; policy != nil {
 		policy = policy.DeepCopy()
@@ -149,7 +149,7 @@ func (s snapshot) planText(w proposal) (string, error) {
 	var out bytes.Buffer
 	switch o := s.facts; {
 	case o.Deleting || o.InvalidReason != "":
-		return s.sentence() + "\n", nil
+		return s.statusSentence() + "\n", nil
 	case o.Paused:
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
 	case o.HoldReason != "":
@@ -158,7 +158,7 @@ func (s snapshot) planText(w proposal) (string, error) {
 	if policy := s.policyText(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
 	}
-	s = s.withoutPausesAndHolds()
+	s = s.withoutPauseHoldAndRollback()
 	if s.decision.Rollback != nil {
 		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.decision.Why)
 	}
@@ -166,7 +166,7 @@ func (s snapshot) planText(w proposal) (string, error) {
 	if steps := simulate.PredictSteps(s.facts); len(steps) > 0 {
 		s.writeStepTable(&out, steps)
 	} else {
-		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.countsText())
+		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.machineCountsText())
 	}
 	_, _ = out.WriteString(s.planEndText(w))
 	return out.String(), nil

@@ -13,7 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-func TestPlan(t *testing.T) {
+func TestPlanListsStepsAndMinimumDuration(t *testing.T) {
 	out, err := poolWithoutNewSet(
 		withSurgeAndUnavailable(intstr.FromInt32(2), intstr.FromInt32(0)),
 	).runCommand(t, "plan", "shop/web", "--create=2s", "--delete=1s")
@@ -128,8 +128,8 @@ func TestPlanRefusesInvalidFlags(t *testing.T) {
 	}
 }
 
-// writeFile writes a file with this text, and returns the path.
-func writeFile(t *testing.T, text string) string {
+// writeTempFile writes a file with this text, and returns the path.
+func writeTempFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "pool.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
@@ -161,22 +161,22 @@ spec:
     spec: {class: {kind: MachineClass, name: huge}}
 `
 
-func TestPlanOfAFile(t *testing.T) {
-	out, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, poolManifest))
+func TestPlanWithFile(t *testing.T) {
+	out, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, poolManifest))
 	require.NoError(t, err)
 	assert.Contains(t, out, "-   3       0       as it is now\n", "replicas that are left out stay")
 	assert.Contains(t, out, "create a set of 1 machine for revision 8: the template has none\n")
 	assert.NotContains(t, out, "9")
-	out, err = completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolManifest, "spec:\n", "spec:\n  replicas: 1\n", 1)))
+	out, err = completedPool().runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, strings.Replace(poolManifest, "spec:\n", "spec:\n  replicas: 1\n", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, out, "3→")
-	same, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, strings.Replace(poolManifest, "huge", "large", 1)))
+	same, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, strings.Replace(poolManifest, "huge", "large", 1)))
 	require.NoError(t, err)
 	assert.Contains(t, same, "nothing to do")
 }
 
 // plan uses the policies that the namespace has after the file is applied.
-func TestPlanOfAFileWithPolicies(t *testing.T) {
+func TestPlanWithPoliciesFromFile(t *testing.T) {
 	policy := func(name, target string) string {
 		return "apiVersion: machine.sapcloud.io/v1alpha1\nkind: RolloutPolicy\nmetadata: {name: " + name +
 			", namespace: shop}\n" +
@@ -189,17 +189,17 @@ func TestPlanOfAFileWithPolicies(t *testing.T) {
 		"policies only":                       {policy("able", "web"), "RolloutPolicy able applies."},
 	} {
 		out, err := completedPool().addPolicy(v1alpha1.RolloutPolicySpec{}).
-			runCommand(t, "plan", "shop/web", "-f", writeFile(t, row.file))
+			runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, row.file))
 		require.NoError(t, err, name)
 		assert.Contains(t, out, row.want, name)
 	}
 	out, err := completedPool().addPolicy(v1alpha1.RolloutPolicySpec{}).
-		runCommand(t, "plan", "shop/web", "-f", writeFile(t, policy("careful", "other")+poolManifest))
+		runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, policy("careful", "other")+poolManifest))
 	require.NoError(t, err)
 	assert.NotContains(t, out, "RolloutPolicy")
 }
 
-func TestPlanOfAFileWithoutTheDeployment(t *testing.T) {
+func TestPlanRefusesFileWithoutTheDeployment(t *testing.T) {
 	for name, c := range map[string]struct{ text, message string }{
 		"another":      {strings.Replace(poolManifest, "{name: web}", "{name: webb}", 1), "holds no MachineDeployment shop/web"},
 		"another kind": {strings.ReplaceAll(poolManifest, "machine.sapcloud.io", "cluster.x-k8s.io"), "holds no MachineDeployment shop/web"},
@@ -208,7 +208,7 @@ func TestPlanOfAFileWithoutTheDeployment(t *testing.T) {
 		"a slip":       {strings.Replace(poolManifest, "selector:", "selektor:", 1), `unknown field "selektor"`},
 		"no YAML":      {"a: [", "did not find expected node content"},
 	} {
-		_, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeFile(t, c.text))
+		_, err := completedPool().runCommand(t, "plan", "shop/web", "-f", writeTempFile(t, c.text))
 		assert.ErrorContains(t, err, c.message, name)
 	}
 }

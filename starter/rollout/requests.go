@@ -116,8 +116,8 @@ func resumeEffect(f request.DeploymentFacts) string {
 	}
 }
 
-// commandToUndo returns the command that undoes a request; empty if no command does.
-func commandToUndo(r kubecli.Request, f request.DeploymentFacts) string {
+// undoCommandText returns the command that undoes a request; empty if no command does.
+func undoCommandText(r kubecli.Request, f request.DeploymentFacts) string {
 	switch {
 	case r.PinsMachines:
 		return "millwright rollout retry " + f.Name
@@ -142,7 +142,7 @@ func (f *rolloutCommand) readSubject(
 	key types.NamespacedName,
 	r kubecli.Request,
 ) (s kubecli.Subject, err error) {
-	from, _, err := reader{key: key, apiGroup: f.Group, clients: clients}.readDeploymentWithPolicies(ctx)
+	from, _, err := deploymentReader{key: key, apiGroup: f.Group, clients: clients}.readDeploymentWithPolicies(ctx)
 	if err != nil {
 		return s, err
 	}
@@ -156,7 +156,7 @@ func (f *rolloutCommand) readSubject(
 		if warning := gitOpsWarning(shown.object); d.RollbackTo != nil && warning != "" {
 			next += "; " + warning
 		}
-		return next, commandToUndo(r, named), "millwright rollout watch " + named.Name
+		return next, undoCommandText(r, named), "millwright rollout watch " + named.Name
 	}
 	s.SendPatch, s.BuildPatch = from.patchDeployment, from.patchBuilder()
 	return s, nil

@@ -87,17 +87,17 @@ func newSetWithMachines(name, revision, class string, size int32) []runtime.Obje
 	return objects
 }
 
-// halfUpdatedDeployment returns shop/web with one machine of revision 1 and one machine of revision 2, and a set
+// halfUpdatedDeploymentObjects returns shop/web with one machine of revision 1 and one machine of revision 2, and a set
 // without an owner, which must be ignored.
-func halfUpdatedDeployment(changes ...deploymentEdit) []runtime.Object {
+func halfUpdatedDeploymentObjects(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 1)...)
 	stranger := newSetWithMachines("web-9", "9", "old", 1)
 	stranger[0].(*v1alpha1.MachineSet).OwnerReferences = nil
 	return append(append(objects, newSetWithMachines("web-2", "2", "new", 1)...), stranger...)
 }
 
-// updatedDeployment returns shop/web with both machines of revision 2.
-func updatedDeployment(changes ...deploymentEdit) []runtime.Object {
+// updatedDeploymentObjects returns shop/web with both machines of revision 2.
+func updatedDeploymentObjects(changes ...deploymentEdit) []runtime.Object {
 	objects := append([]runtime.Object{newWebDeployment(changes...)}, newSetWithMachines("web-1", "1", "old", 0)...)
 	return append(objects, newSetWithMachines("web-2", "2", "new", 2)...)
 }
@@ -165,7 +165,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 		out     string
 	}{
 		{
-			"start", updatedDeployment(),
+			"start", updatedDeploymentObjects(),
 			[]string{"start", "shop/web", "--reason", "new\n base"},
 			expectedRequestPatch("ann requested start: new base", `"kubernetes.io/change-cause":"started by ann: new base",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
@@ -174,7 +174,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"start in steps, by somebody else", withTwoStepPolicy(updatedDeployment()),
+			"start in steps, by somebody else", withTwoStepPolicy(updatedDeploymentObjects()),
 			[]string{"start", "web", "-n", "shop", "--as-user", "bob"},
 			expectedRequestPatch("bob requested start", `"kubernetes.io/change-cause":"started by bob",`,
 				`,"spec":{"template":{"metadata":{"annotations":{"rollout.machine.sapcloud.io/restarted-at":"2026-11-21T14:06:07Z"}}}}`),
@@ -183,7 +183,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web" + follow,
 		},
 		{
-			"pause", halfUpdatedDeployment(),
+			"pause", halfUpdatedDeploymentObjects(),
 			[]string{"pause", "shop/web"},
 			expectedPausePatch("ann requested pause", `"ann"`, "true"),
 			"deployment shop/web is paused\n" +
@@ -191,7 +191,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"pause again", halfUpdatedDeployment(pauseDeployment),
+			"pause again", halfUpdatedDeploymentObjects(pauseDeployment),
 			[]string{"pause", "shop/web"},
 			nil,
 			"deployment shop/web is paused already\n" +
@@ -199,32 +199,32 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"resume a pause", halfUpdatedDeployment(pauseDeployment),
+			"resume a pause", halfUpdatedDeploymentObjects(pauseDeployment),
 			[]string{"resume", "shop/web"},
 			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the rollout continues where it stopped.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a pause of nothing", updatedDeployment(pauseDeployment),
+			"resume a pause of nothing", updatedDeploymentObjects(pauseDeployment),
 			[]string{"resume", "shop/web"},
 			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the next change of the template is rolled out.\nTo take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume what was to return", halfUpdatedDeployment(pauseDeployment, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
+			"resume what was to return", halfUpdatedDeploymentObjects(pauseDeployment, func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{} }),
 			[]string{"resume", "shop/web"},
 			expectedPausePatch("ann requested resume", "null", "false"),
 			"deployment shop/web is no longer paused\nNext: the deployment returns to the revision that was requested meanwhile.\n" +
 				"To take it back: millwright rollout pause shop/web" + follow,
 		},
 		{
-			"resume a hold", halfUpdatedDeployment(withHold("2 bob: wait")),
+			"resume a hold", halfUpdatedDeploymentObjects(withHold("2 bob: wait")),
 			[]string{"resume", "shop/web"},
 			expectedRequestPatch("ann requested resume", `"rollout.machine.sapcloud.io/hold":null,`, ""),
 			"the rollout of revision 2 of deployment shop/web is no longer held (former hold: bob: wait)\nNext: the rollout continues where it stopped." + follow,
 		},
 		{
-			"cancel", halfUpdatedDeployment(),
+			"cancel", halfUpdatedDeploymentObjects(),
 			[]string{"cancel", "shop/web", "--reason", "it burns"},
 			expectedRequestPatch("ann requested cancel: it burns", `"rollout.machine.sapcloud.io/hold":"2 ann: it burns",`, ""),
 			"the rollout of revision 2 of deployment shop/web is held where it is\n" +
@@ -232,7 +232,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"until somebody resumes it or there is another revision.\nTo take it back: millwright rollout resume shop/web" + follow,
 		},
 		{
-			"cancel and return", halfUpdatedDeployment(withHold("2 bob: wait")),
+			"cancel and return", halfUpdatedDeploymentObjects(withHold("2 bob: wait")),
 			[]string{"cancel", "shop/web", "--back", "--reason", "it burns"},
 			expectedUndoPatch("ann requested cancel and return: it burns", "1 ann: it burns"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
@@ -240,7 +240,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo", updatedDeployment(),
+			"undo", updatedDeploymentObjects(),
 			[]string{"undo", "shop/web"},
 			expectedUndoPatch("ann requested undo", "1 ann"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
@@ -248,7 +248,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo of a template that Argo CD applies", updatedDeployment(withFieldManager("argocd-controller")),
+			"undo of a template that Argo CD applies", updatedDeploymentObjects(withFieldManager("argocd-controller")),
 			[]string{"undo", "shop/web"},
 			expectedUndoPatch("ann requested undo", "1 ann"),
 			"deployment shop/web returns from revision 2 to revision 1\n" +
@@ -258,7 +258,7 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout undo shop/web --to-revision 2" + follow,
 		},
 		{
-			"undo by a pin", updatedDeployment(withFieldManager("argocd-controller")),
+			"undo by a pin", updatedDeploymentObjects(withFieldManager("argocd-controller")),
 			[]string{"undo", "shop/web", "--pin", "--reason", "slow"},
 			[]string{`application/merge-patch+json {"metadata":{"annotations":{` +
 				`"rollout.machine.sapcloud.io/last-request":"2026-11-21T14:06:07Z ann requested undo by a pin: slow",` +
@@ -268,13 +268,13 @@ func TestRolloutRequestsWriteTheDeployment(t *testing.T) {
 				"To take it back: millwright rollout retry shop/web" + follow,
 		},
 		{
-			"approve", withTwoStepPolicy(halfUpdatedDeployment()),
+			"approve", withTwoStepPolicy(halfUpdatedDeploymentObjects()),
 			[]string{"approve", "shop/web", "--reason", "well"},
 			expectedRequestPatch("ann requested approve: well", `"rollout.machine.sapcloud.io/approve":"2/1 ann: well",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 1 of 2\nNext: the rollout continues." + follow,
 		},
 		{
-			"approve in advance, though paused", withTwoStepPolicy(halfUpdatedDeployment(pauseDeployment)),
+			"approve in advance, though paused", withTwoStepPolicy(halfUpdatedDeploymentObjects(pauseDeployment)),
 			[]string{"approve", "shop/web", "--steps", "2"},
 			expectedRequestPatch("ann requested approve (steps: 2)", `"rollout.machine.sapcloud.io/approve":"2/2 ann",`, ""),
 			"the rollout of revision 2 of deployment shop/web passes step 2 of 2, once it is resumed\n" +
@@ -309,7 +309,7 @@ func TestUselessRolloutRequestsAreRefused(t *testing.T) {
 		"pause shop/web --steps 1":         "unknown flag: --steps",
 		"cancel shop/web --back --reason=": "cancel needs a reason",
 	} {
-		w := newFakeBackend(halfUpdatedDeployment()...)
+		w := newFakeBackend(halfUpdatedDeploymentObjects()...)
 		_, err := w.runCommand(t.Context(), strings.Fields(args)...)
 		require.ErrorContains(t, err, want, args)
 		assert.Empty(t, w.Patches(), args)
@@ -330,7 +330,7 @@ func TestRolloutRequestIsWrittenAgainAfterAConflict(t *testing.T) {
 		"nor on one that is going": {1, func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = new(metav1.NewTime(now)) }, "deployment shop/web is being deleted: undo would change nothing", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newFakeBackend(updatedDeployment()...)
+			w := newFakeBackend(updatedDeploymentObjects()...)
 			deployments, left := v1alpha1.SchemeGroupVersion.WithResource("machinedeployments"), c.conflicts
 			w.MachineClient.PrependReactor(
 				"patch",
@@ -374,7 +374,7 @@ func TestRolloutRequestErrors(t *testing.T) {
 		{"list", "machines", "list machines: away"},
 		{"patch", "machinedeployments", "pause deployment shop/web: away"},
 	} {
-		w := newFakeBackend(updatedDeployment()...)
+		w := newFakeBackend(updatedDeploymentObjects()...)
 		w.MachineClient.PrependReactor(c.verb, c.resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, errors.New("away")
 		})
@@ -383,7 +383,7 @@ func TestRolloutRequestErrors(t *testing.T) {
 	}
 }
 
-func TestRolloutSubcommands(t *testing.T) {
+func TestRolloutSubcommandsHaveExamplesAndFlags(t *testing.T) {
 	c, _, err := Command(kubecli.NewEnvironment()).Find([]string{"undo"})
 	require.NoError(t, err)
 	assert.Equal(t, "undo", c.Name())
@@ -400,7 +400,7 @@ func TestRolloutSubcommands(t *testing.T) {
 	}
 }
 
-var now, beginTime = clitest.Now, clitest.BeginTime
+var now, beginTime = clitest.Now, clitest.LastChangeTime
 
 // machineEdit changes one machine.
 type machineEdit func(*v1alpha1.Machine)

@@ -11,17 +11,17 @@ import (
 	"millwright/decide/rollout"
 )
 
-// sentence returns one line about the state of the rollout.
-func (s snapshot) sentence() string {
-	return s.key() + ": " + s.sentenceWithTimes(s.formatTimeWithDate) + "."
+// statusSentence returns one line about the state of the rollout.
+func (s snapshot) statusSentence() string {
+	return s.key() + ": " + s.sentenceWithoutName(s.formatTimeWithDate) + "."
 }
 
 func (s snapshot) formatTimeWithDate(t time.Time) string { return phrase.TimeText(t, s.now) }
 
 func (s snapshot) formatClockTime(t time.Time) string { return phrase.ClockText(t, s.now) }
 
-// sentenceWithTimes returns the sentence without the deployment's name. The function at formats a time.
-func (s snapshot) sentenceWithTimes(at func(time.Time) string) string {
+// sentenceWithoutName returns the sentence without the deployment's name. The function at formats a time.
+func (s snapshot) sentenceWithoutName(at func(time.Time) string) string {
 	text := s.stateText(at)
 	if !s.overdueSince.IsZero() {
 		text += "; that has been due since " + at(s.overdueSince) + ": check that bridge and workers run"
@@ -70,7 +70,7 @@ func (s snapshot) pinText(at func(time.Time) string) string {
 			here = list.CountWhere(set.Machines, func(m rollout.Member) bool { return !m.Deleting })
 		}
 	}
-	text := d.Pin.Cause(d.Revision) + " since " + at(d.Pin.Since)
+	text := d.Pin.SentenceWithoutTime(d.Revision) + " since " + at(d.Pin.Since)
 	if !d.Complete {
 		text += fmt.Sprintf(
 			"; %d of %s there, next: %s", here, phrase.CountText(s.facts.Replicas, "machine"), cmp.Or(d.Hold, d.Why),
@@ -160,8 +160,8 @@ func (s snapshot) countUpdatedMachines() int {
 	return n
 }
 
-// countsText reports how many machines are desired, up to date, ready and available.
-func (s snapshot) countsText() string {
+// machineCountsText reports how many machines are desired, up to date, ready and available.
+func (s snapshot) machineCountsText() string {
 	c := s.status.Counts
 	text := fmt.Sprintf(
 		"%d wanted, %d up to date, %d ready, %d available",

@@ -19,12 +19,12 @@ func markDeleted(d *v1alpha1.MachineDeployment) {
 
 func removeClass(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "" }
 
-func withRollbackRequest(to int64) poolEdit {
+func withRollbackRequest(to int64) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.RollbackTo = &v1alpha1.RollbackConfig{Revision: to} }
 }
 
 // poolWithoutNewSet returns a deployment whose new template has no set yet.
-func poolWithoutNewSet(edits ...poolEdit) *pool {
+func poolWithoutNewSet(edits ...poolDeploymentEdit) *pool {
 	return webPool(edits...).addSet("web-a", 6, "small", 3).addRunningMachines("a-1", "a-2", "a-3")
 }
 
@@ -105,7 +105,7 @@ func TestRolloutSentence(t *testing.T) {
 		},
 	} {
 		s := c.pool.newSnapshot()
-		assert.Equal(t, "shop/web: "+c.want, s.sentence(), c.name)
+		assert.Equal(t, "shop/web: "+c.want, s.statusSentence(), c.name)
 		assert.Equal(t, c.advice, s.advice(), c.name)
 	}
 }
@@ -145,7 +145,7 @@ func TestSentenceOfAnOverdueStep(t *testing.T) {
 	s.overdueSince = now.Add(-2 * time.Minute)
 	assert.Contains(
 		t,
-		s.sentence(),
+		s.statusSentence(),
 		"the template has none; that has been due since 14:04:07 UTC (2m ago): check that bridge and workers run.",
 	)
 }

@@ -39,7 +39,7 @@ state of the rollout.`,
 
 // readSnapshot reads the named deployment once.
 func (f *rolloutCommand) readSnapshot(c *cobra.Command, name string) (snapshot, error) {
-	l, err := f.newReader(c, name)
+	l, err := f.newDeploymentReader(c, name)
 	if err != nil {
 		return snapshot{}, err
 	}
@@ -52,7 +52,7 @@ func (s snapshot) statusText(advice []string) string {
 	if waits := explain.Sentence(s.tree.kind, s.tree.object, s.tree.operation); waits != "" {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
-	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.sentence(), s.progressBar())
+	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.statusSentence(), s.progressBar())
 	_ = kubecli.WriteTable(&out, s.factRows()) // a write to a buffer never fails
 	s.writeSetTable(&out)
 	s.writeMachineTable(&out)

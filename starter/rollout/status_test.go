@@ -35,28 +35,28 @@ func approvalStep(size int32) v1alpha1.RolloutStep {
 
 func setPaused(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }
 
-func withAnnotation(key, value string) poolEdit {
+func withAnnotation(key, value string) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Annotations[key] = value }
 }
 
 // withProgressDeadline sets the progress deadline of a rollout. The status already contains the current counts, so the
 // rollout has made no progress since the status was written.
-func withProgressDeadline(seconds int32) poolEdit {
+func withProgressDeadline(seconds int32) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.ProgressDeadlineSeconds = &seconds }
 }
 
-func withSurgeAndUnavailable(surge, unavailable intstr.IntOrString) poolEdit {
+func withSurgeAndUnavailable(surge, unavailable intstr.IntOrString) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy.RollingUpdate = &v1alpha1.RollingUpdateMachineDeployment{}
 		d.Spec.Strategy.RollingUpdate.MaxSurge, d.Spec.Strategy.RollingUpdate.MaxUnavailable = &surge, &unavailable
 	}
 }
 
-func withStrategy(kind v1alpha1.MachineDeploymentStrategyType) poolEdit {
+func withStrategy(kind v1alpha1.MachineDeploymentStrategyType) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) { d.Spec.Strategy.Type = kind }
 }
 
-func TestStatusOfARolloutThatWaits(t *testing.T) {
+func TestStatusOfAWaitingRollout(t *testing.T) {
 	out, err := waitingPool(withProgressDeadline(1200)).runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -96,7 +96,7 @@ func TestStatusBeginsWithTheSentenceOfExplain(t *testing.T) {
 	)
 }
 
-func TestStatusOfARolloutThatIsComplete(t *testing.T) {
+func TestStatusOfACompleteRollout(t *testing.T) {
 	out, err := completedPool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(`
@@ -176,7 +176,7 @@ func TestProgressBar(t *testing.T) {
 }
 
 func TestStatusLinesOfRolloutSteps(t *testing.T) {
-	reached := func(revision int64, step int32) poolEdit {
+	reached := func(revision int64, step int32) poolDeploymentEdit {
 		return func(d *v1alpha1.MachineDeployment) {
 			d.Status.Rollout = &v1alpha1.RolloutStatus{
 				Revision:       revision,

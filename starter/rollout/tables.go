@@ -17,7 +17,7 @@ import (
 // newest revision first.
 func (s snapshot) writeSetTable(out io.Writer) {
 	var shown []int
-	for _, i := range slices.Backward(s.indicesByRevision()) {
+	for _, i := range slices.Backward(s.setIndicesByRevision()) {
 		if set := s.facts.Sets[i]; i == s.currentSetIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
 			shown = append(shown, i)
 		}
@@ -69,7 +69,7 @@ func (s snapshot) writeMachineTable(out io.Writer) {
 	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
 		rows = append(
 			rows,
-			[]any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.CollapseSpaces(m.operation)},
+			[]any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.CollapseSpaces(m.lastOperation)},
 		)
 	}
 	_, _ = fmt.Fprintln(out)
@@ -93,8 +93,8 @@ func (s snapshot) awaitedMachines() []treeMachine {
 		}
 	}
 	return slices.Concat(
-		list.Filter(s.tree.Members, func(m treeMachine) bool { return first[m.name] }),
-		list.Filter(s.tree.Members, func(m treeMachine) bool { return then[m.name] }),
+		list.Filter(s.tree.Machines, func(m treeMachine) bool { return first[m.name] }),
+		list.Filter(s.tree.Machines, func(m treeMachine) bool { return then[m.name] }),
 	)
 }
 
@@ -117,7 +117,7 @@ func yesOrEmptyCell(yes bool) string {
 func (s snapshot) writeStepTable(out io.Writer, steps []simulate.PredictedStep) {
 	now := simulate.PredictedStep{Action: "as it is now"}
 	for _, set := range s.facts.Sets {
-		now.Sizes = append(now.Sizes, simulate.SizeOfSet{Set: set.Name, Replicas: set.Replicas})
+		now.Sizes = append(now.Sizes, simulate.PredictedSetSize{Set: set.Name, Replicas: set.Replicas})
 	}
 	steps = slices.Insert(steps, 0, now)
 	names := namesOfNonemptySets(steps)
@@ -156,7 +156,7 @@ func namesOfNonemptySets(steps []simulate.PredictedStep) []string {
 }
 
 // sizeOfSet returns the size of a set; 0 if the set is not in the list.
-func sizeOfSet(row []simulate.SizeOfSet, set string) int {
+func sizeOfSet(row []simulate.PredictedSetSize, set string) int {
 	for _, size := range row {
 		if size.Set == set {
 			return size.Replicas

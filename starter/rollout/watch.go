@@ -30,7 +30,7 @@ step waits for a person.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			l, err := f.newReader(c, args[0])
+			l, err := f.newDeploymentReader(c, args[0])
 			if err != nil {
 				return err
 			}
@@ -44,7 +44,12 @@ step waits for a person.`,
 
 // watchRollout reads the rollout repeatedly until it has ended or ctx is done. watchRollout returns an error of the
 // first read, and only prints later errors.
-func (l reader) watchRollout(ctx context.Context, out io.Writer, j *watchState, interval time.Duration) error {
+func (l deploymentReader) watchRollout(
+	ctx context.Context,
+	out io.Writer,
+	j *watchState,
+	interval time.Duration,
+) error {
 	w := &kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	return kubecli.FollowObject(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
@@ -81,5 +86,5 @@ func (j *watchState) showSnapshot(w *kubecli.WatchPrinter, s snapshot) (over boo
 
 // summaryLine returns one line that changes only if a fact changes, not with time.
 func (s snapshot) summaryLine() string {
-	return s.key() + "  " + s.progressBar() + "  " + s.sentenceWithTimes(s.formatClockTime)
+	return s.key() + "  " + s.progressBar() + "  " + s.sentenceWithoutName(s.formatClockTime)
 }

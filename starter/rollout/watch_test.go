@@ -22,11 +22,11 @@ import (
 	"millwright/starter/kubecli"
 )
 
-var errNoDeployment = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
+var errDeploymentNotFound = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
 
-// newBackendWithReads returns a backend whose reads return these pools or errors one after the other. Later reads
+// newBackendWithReadResults returns a backend whose reads return these pools or errors one after the other. Later reads
 // return the last one again.
-func newBackendWithReads(found ...any) *fakeBackend {
+func newBackendWithReadResults(found ...any) *fakeBackend {
 	w := newFakeBackend()
 	at := &pool{}
 	w.MachineClient.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -70,7 +70,7 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 	t.Helper()
 	out, err := runCommandWithNodes(
 		t.Context(),
-		newBackendWithReads(found...),
+		newBackendWithReadResults(found...),
 		nil,
 		append([]string{"watch", "shop/web", "--interval=1ns"}, args...)...)
 	for line := range strings.Lines(out) {
@@ -81,15 +81,15 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 
 // rolledBackPool returns a deployment that has the template of set web-a again, after a rollback by a person or by
 // Millwright.
-func rolledBackPool(edits ...poolEdit) *pool {
+func rolledBackPool(edits ...poolDeploymentEdit) *pool {
 	small := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }
-	return webPool(append([]poolEdit{small}, edits...)...).
+	return webPool(append([]poolDeploymentEdit{small}, edits...)...).
 		addSet("web-a", 8, "small", 2).
 		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
 
 // withPinToFormerSet pins the machines to the former set, after an automatic rollback or a request by an operator.
-func withPinToFormerSet(by string) poolEdit {
+func withPinToFormerSet(by string) poolDeploymentEdit {
 	return func(d *v1alpha1.MachineDeployment) {
 		d.Status.Rollout = &v1alpha1.RolloutStatus{
 			Revision: 7, Set: "web-b",
@@ -102,7 +102,7 @@ func withPinToFormerSet(by string) poolEdit {
 }
 
 // After "undo --pin", a watch ends when all machines have the former revision again.
-func TestWatchOfAPinThatAPersonRequested(t *testing.T) {
+func TestWatchEndsAfterAnUndoWithPin(t *testing.T) {
 	pin := withPinToFormerSet("ann: v7 is slow")
 	returned := webPool(
 		pin,
@@ -118,7 +118,7 @@ func TestWatchOfAPinThatAPersonRequested(t *testing.T) {
 	)
 }
 
-func TestWatchOfARolloutPrintsALineForEachChange(t *testing.T) {
+func TestWatchPrintsALineForEachChange(t *testing.T) {
 	lines, err := runWatch(
 		t,
 		nil,
@@ -154,7 +154,7 @@ func TestWatchFailsIfTheRolloutStops(t *testing.T) {
 		{"pinned to a former revision", waitingPool(withPinToFormerSet("")), "shop/web: revision 7 failed (1 machine of it failed, 0 allowed): back on revision 6; watched for 0s: 0 machines replaced"},
 		{"invalid", waitingPool(removeClass), "shop/web: nothing can be done with it: the template names no machine class; watched for 0s: 0 machines replaced"},
 		{"deleted", waitingPool(markDeleted), "shop/web: it is being deleted, and its rollout was not complete; watched for 0s: 0 machines replaced"},
-		{"gone", errNoDeployment, "deployment shop/web is gone, and its rollout was not complete"},
+		{"gone", errDeploymentNotFound, "deployment shop/web is gone, and its rollout was not complete"},
 		{"another one", waitingPool(func(d *v1alpha1.MachineDeployment) { d.UID = "d-2" }), "deployment shop/web is gone, and its rollout was not complete"},
 	} {
 		lines, err := runWatch(t, nil, waitingPool(), c.then)
@@ -263,16 +263,16 @@ func TestWatchReportsDurationAndOverdueSteps(t *testing.T) {
 	assert.Equal(t, "shop/web: revision 7 is complete; watched for 4m32s: 3 machines replaced", last)
 }
 
-func TestWatchOfARolloutFailsOnlyAtTheFirstRead(t *testing.T) {
-	_, err := runWatch(t, nil, errNoDeployment)
+func TestWatchFailsOnlyIfTheFirstReadFails(t *testing.T) {
+	_, err := runWatch(t, nil, errDeploymentNotFound)
 	require.ErrorContains(t, err, "there is no deployment shop/web")
 	_, err = runWatch(t, nil, errors.New("forbidden"))
 	require.EqualError(t, err, "get deployment shop/web: forbidden")
 }
 
-func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
+func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := newBackendWithReads(waitingPool())
+	w := newBackendWithReadResults(waitingPool())
 	w.MachineClient.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // the watch ends during a read
 		return true, nil, errors.New("interrupted")
@@ -282,16 +282,16 @@ func TestWatchOfARolloutEndsWithoutErrorAfterCtrlC(t *testing.T) {
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
-	l := reader{
+	l := deploymentReader{
 		key:     webKey,
-		clients: kubecli.Clients{Machines: waitingPool().newBackend().MachineClient},
+		clients: kubecli.Clients{MachineClient: waitingPool().newBackend().MachineClient},
 		now:     w.Environment().Now,
 	}
 	require.NoError(t, l.watchRollout(ctx, out, &watchState{}, time.Hour))
 	assert.Contains(t, out.String(), "revision 7 waits")
 }
 
-func TestWatchOfARolloutRedrawsOnATerminal(t *testing.T) {
+func TestWatchRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
 	w, j := &kubecli.WatchPrinter{Out: &out, IsTerminal: true}, &watchState{}
 	s := waitingPool().newSnapshot()
@@ -309,5 +309,5 @@ func TestWatchDetectsAReplacedDeployment(t *testing.T) {
 	assert.False(t, (&watchState{}).isDeploymentGone(other, nil), "it was not seen before")
 	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(other, nil))
 	assert.False(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errors.New("away")))
-	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errNoDeployment))
+	assert.True(t, (&watchState{uid: "d-1"}).isDeploymentGone(snapshot{}, errDeploymentNotFound))
 }

@@ -21,13 +21,13 @@ type watchState struct {
 	formerSetUIDs map[string]bool   // UIDs of the sets that were old sets in at least one read
 	firstSetUIDs  map[string]string // UID of the set in which a machine was first seen, by UID of the machine
 	// sentence of the decision that advances the rollout; empty if no decision advances it
-	dueSentence      string
+	dueDecisionText  string
 	dueDecisionSince time.Time // time of the first read with this decision
 }
 
 // recordSnapshot adds a snapshot to the state. If the rolled-out revision is not the same as at the last read,
 // recordSnapshot returns a line about the change; otherwise, the line is empty. If a decision has been due for longer
-// than drain.OverdueAfter, recordSnapshot sets overdueSince of the snapshot.
+// than drain.StepOverdueAfter, recordSnapshot sets overdueSince of the snapshot.
 func (j *watchState) recordSnapshot(s *snapshot) (change string) {
 	if j.uid == "" {
 		j.startedAt, j.uid = s.now, s.tree.object.GetUID()
@@ -64,10 +64,10 @@ func (j *watchState) recordDueDecision(s *snapshot) {
 	if advancesRollout(s.decision) {
 		due = s.decision.Why
 	}
-	if due != j.dueSentence {
-		j.dueSentence, j.dueDecisionSince = due, s.now
+	if due != j.dueDecisionText {
+		j.dueDecisionText, j.dueDecisionSince = due, s.now
 	}
-	if due != "" && s.now.Sub(j.dueDecisionSince) > drain.OverdueAfter {
+	if due != "" && s.now.Sub(j.dueDecisionSince) > drain.StepOverdueAfter {
 		s.overdueSince = j.dueDecisionSince
 	}
 }
@@ -98,7 +98,7 @@ func (j *watchState) finalLine(s snapshot) (string, error) {
 			o.Sets[s.currentSetIndex()].Name,
 		)
 	case d.Pin != nil && d.Pin.By == "" && !j.continuesAfterStop:
-		return fails("%s", d.Pin.Cause(d.Revision))
+		return fails("%s", d.Pin.SentenceWithoutTime(d.Revision))
 	case s.isRequestFulfilled():
 		return fmt.Sprintf("%s: %s; %s", s.key(), s.completionText(), j.watchDurationText(s)), nil
 	case j.continuesAfterStop:
@@ -128,7 +128,7 @@ func (s snapshot) isRequestFulfilled() bool {
 // completionText names the revision that all machines have.
 func (s snapshot) completionText() string {
 	if pin := s.decision.Pin; pin != nil {
-		return pin.Cause(s.decision.Revision)
+		return pin.SentenceWithoutTime(s.decision.Revision)
 	}
 	return s.revisionText() + " is complete"
 }

@@ -26,7 +26,7 @@ type Report struct {
 // LoadResult has the figures of one load.
 type LoadResult struct {
 	Name         string   `json:"name"`
-	Machines     int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
+	MachineCount int      `json:"machines"` // number of machines by which the figures per machine are divided; never zero
 	Seconds      float64  `json:"seconds"`  // time from the first request of the load until its end
 	Targets      []Target `json:"bars,omitempty"`
 	IdealSeconds float64  `json:"ideal,omitempty"` // duration of the critical path in seconds; zero if unknown
@@ -57,7 +57,7 @@ type Interval struct {
 	MedianSeconds float64 `json:"median"`
 	P90Seconds    float64 `json:"ninety"` // 90th percentile
 	P99Seconds    float64 `json:"most"`   // 99th percentile
-	Count         int     `json:"times"`
+	SampleCount   int     `json:"times"`
 }
 
 // The names of figures that can have a Target.
@@ -79,7 +79,7 @@ func (l LoadResult) TotalRequests() int {
 
 // RequestsPerMachine returns the number of requests per machine.
 func (l LoadResult) RequestsPerMachine() float64 {
-	return float64(l.TotalRequests()) / float64(l.Machines)
+	return float64(l.TotalRequests()) / float64(l.MachineCount)
 }
 
 // RequestsPerMinute returns the number of requests per minute; 0 for a load that took no time.
@@ -99,8 +99,8 @@ func (l LoadResult) RatioToIdeal() float64 {
 	return l.Seconds / l.IdealSeconds
 }
 
-// ProcessorSeconds returns the seconds of processor time of all processes together.
-func (l LoadResult) ProcessorSeconds() float64 {
+// TotalCPUSeconds returns the seconds of processor time of all processes together.
+func (l LoadResult) TotalCPUSeconds() float64 {
 	sum := 0.0
 	for _, name := range slices.Sorted(maps.Keys(l.CPUSeconds)) { // sorted, so that rounding gives the same sum each time
 		sum += l.CPUSeconds[name]
@@ -108,8 +108,8 @@ func (l LoadResult) ProcessorSeconds() float64 {
 	return sum
 }
 
-// figureByName returns the value of the figure that a Target names.
-func (l LoadResult) figureByName(of string) float64 {
+// figureValue returns the value of the figure that a Target names.
+func (l LoadResult) figureValue(of string) float64 {
 	switch of {
 	case FigureRequestsPerMachine:
 		return l.RequestsPerMachine()
@@ -141,14 +141,14 @@ func (r Report) FormatTable() string {
 	for _, l := range r.Loads {
 		var bars []string
 		for _, b := range l.Targets {
-			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figureByName(b.Figure)/b.Value, formatNumber(b.Value), b.Figure))
+			bars = append(bars, fmt.Sprintf("%.2f of %s %s", l.figureValue(b.Figure)/b.Value, formatNumber(b.Value), b.Figure))
 		}
 		rows = append(rows, []string{
 			l.Name,
 			fmt.Sprintf("%.1f", l.Seconds),
 			fmt.Sprintf("%.1f", l.RequestsPerMachine()),
 			fmt.Sprintf("%.0f", l.RequestsPerMinute()),
-			fmt.Sprintf("%.1f", l.ProcessorSeconds()),
+			fmt.Sprintf("%.1f", l.TotalCPUSeconds()),
 			formatOrDash(l.EventsPerMachine, "%.1f"),
 			formatOrDash(l.RatioToIdeal(), "%.2f"),
 			cmp.Or(strings.Join(bars, "; "), "-"),
@@ -164,7 +164,7 @@ func (r Report) FormatTable() string {
 				[]string{
 					"  " + what,
 					fmt.Sprint(l.RequestCounts[what]),
-					fmt.Sprintf("%.2f a machine", float64(l.RequestCounts[what])/float64(l.Machines)),
+					fmt.Sprintf("%.2f a machine", float64(l.RequestCounts[what])/float64(l.MachineCount)),
 				},
 			)
 		}
@@ -174,7 +174,7 @@ func (r Report) FormatTable() string {
 				[]string{
 					"  in Temporal: " + what,
 					fmt.Sprint(l.EventCounts[what]),
-					fmt.Sprintf("%.2f a machine", float64(l.EventCounts[what])/float64(l.Machines)),
+					fmt.Sprintf("%.2f a machine", float64(l.EventCounts[what])/float64(l.MachineCount)),
 				},
 			)
 		}
@@ -189,7 +189,7 @@ func (r Report) FormatTable() string {
 				[]string{
 					"  " + h.Name,
 					fmt.Sprintf("median %.2f s", h.MedianSeconds),
-					fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.P90Seconds, h.P99Seconds, h.Count),
+					fmt.Sprintf("nine of ten %.2f s, 99 of 100 %.2f s, %d times", h.P90Seconds, h.P99Seconds, h.SampleCount),
 				},
 			)
 		}
@@ -218,7 +218,7 @@ func (r Report) CompareWithReport(before Report) string {
 			now.Name,
 			formatRatio(now.Seconds, was.Seconds),
 			formatRatio(now.RequestsPerMachine(), was.RequestsPerMachine()),
-			formatRatio(now.ProcessorSeconds(), was.ProcessorSeconds()),
+			formatRatio(now.TotalCPUSeconds(), was.TotalCPUSeconds()),
 			formatRatio(now.EventsPerMachine, was.EventsPerMachine),
 		})
 	}
@@ -275,7 +275,13 @@ func New(commit string) Report {
 func NewInterval(name string, durations []time.Duration, less time.Duration) Interval {
 	list := slices.Sorted(slices.Values(durations))
 	part := func(percent int) float64 { return (list[len(list)*percent/100] - less).Seconds() }
-	return Interval{Name: name, MedianSeconds: part(50), P90Seconds: part(90), P99Seconds: part(99), Count: len(list)}
+	return Interval{
+		Name:          name,
+		MedianSeconds: part(50),
+		P90Seconds:    part(90),
+		P99Seconds:    part(99),
+		SampleCount:   len(list),
+	}
 }
 
 // keysByValue returns the keys of a map, sorted by value, the largest value first.

@@ -12,12 +12,12 @@ import (
 	"millwright/test/bench"
 )
 
-func TestReportClusterAPIDeployment(t *testing.T) {
+func TestReportIsSavedFormattedAndCompared(t *testing.T) {
 	t.Parallel()
 	before := bench.Report{Commit: "abc", Time: time.Date(2026, 11, 26, 3, 0, 0, 0, time.UTC), Loads: []bench.LoadResult{
 		{
 			Name:          "0 -> 100",
-			Machines:      100,
+			MachineCount:  100,
 			Seconds:       10,
 			RequestCounts: map[string]int{"worker get secrets": 300, "worker create events": 1200},
 			CPUSeconds:    map[string]float64{"worker": 4, "etcd": 1},
@@ -30,7 +30,7 @@ func TestReportClusterAPIDeployment(t *testing.T) {
 		},
 		{
 			Name:          "rolling",
-			Machines:      100,
+			MachineCount:  100,
 			Seconds:       33,
 			IdealSeconds:  30,
 			Targets:       []bench.Target{{Figure: bench.FigureRatioToIdeal, Value: 1.08}},
@@ -93,8 +93,8 @@ func TestReportClusterAPIDeployment(t *testing.T) {
 
 	now := bench.Report{
 		Loads: []bench.LoadResult{
-			{Name: "0 -> 100", Machines: 100, Seconds: 5, RequestCounts: map[string]int{"worker create events": 750}},
-			{Name: "new", Machines: 1},
+			{Name: "0 -> 100", MachineCount: 100, Seconds: 5, RequestCounts: map[string]int{"worker create events": 750}},
+			{Name: "new", MachineCount: 1},
 		},
 	}
 	lines = strings.Split(now.CompareWithReport(before), "\n")

@@ -11,14 +11,14 @@ import (
 )
 
 func main() {
-	if err := printTable(os.Getenv("CHAOS_LOGS")); err != nil {
+	if err := printReportTable(os.Getenv("CHAOS_LOGS")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// printTable prints the table of a folder.
-func printTable(folder string) error {
+// printReportTable prints the table of a folder.
+func printReportTable(folder string) error {
 	file, err := os.Open(filepath.Join(folder, "report.jsonl"))
 	if err != nil {
 		return fmt.Errorf("open reports: %w", err)

@@ -16,19 +16,19 @@ import (
 )
 
 // sizeGuarantee is the number of machines and nodes that the spec of a deployment guarantees at each moment.
-type sizeGuarantee struct{ replicas, surge, unavailable int }
+type sizeGuarantee struct{ replicas, maxSurge, maxUnavailable int }
 
-func (p sizeGuarantee) maxMachines() int { return p.replicas + p.surge }
-func (p sizeGuarantee) minNodes() int    { return p.replicas - p.unavailable }
+func (p sizeGuarantee) maxMachines() int { return p.replicas + p.maxSurge }
+func (p sizeGuarantee) minNodes() int    { return p.replicas - p.maxUnavailable }
 
 // sizeGuaranteeOfDeployment returns the guarantee of a deployment. As in Kubernetes, maxSurge is rounded up and
 // maxUnavailable down; if both are 0, maxUnavailable is 1. The strategy Recreate guarantees no nodes during a rollout.
 func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
-	p := sizeGuarantee{replicas: int(d.Spec.Replicas), surge: 1}
+	p := sizeGuarantee{replicas: int(d.Spec.Replicas), maxSurge: 1}
 	var bounds *v1alpha1.UpdateConfiguration
 	switch s := d.Spec.Strategy; {
 	case s.Type == v1alpha1.RecreateMachineDeploymentStrategyType:
-		return sizeGuarantee{replicas: p.replicas, unavailable: p.replicas}
+		return sizeGuarantee{replicas: p.replicas, maxUnavailable: p.replicas}
 	case s.Type == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType && s.InPlaceUpdate != nil:
 		bounds = &s.InPlaceUpdate.UpdateConfiguration
 	case s.RollingUpdate != nil:
@@ -37,15 +37,15 @@ func sizeGuaranteeOfDeployment(d *v1alpha1.MachineDeployment) sizeGuarantee {
 	if bounds != nil {
 		if n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxSurge, p.replicas, true); err == nil &&
 			bounds.MaxSurge != nil {
-			p.surge = n
+			p.maxSurge = n
 		}
 		n, err := intstr.GetScaledValueFromIntOrPercent(bounds.MaxUnavailable, p.replicas, false)
 		if err == nil && bounds.MaxUnavailable != nil {
-			p.unavailable = n
+			p.maxUnavailable = n
 		}
 	}
-	if p.surge == 0 && p.unavailable == 0 {
-		p.unavailable = 1
+	if p.maxSurge == 0 && p.maxUnavailable == 0 {
+		p.maxUnavailable = 1
 	}
 	return p
 }
@@ -71,8 +71,8 @@ type SizeBounds struct {
 	ChecksNodeLoss bool
 }
 
-// IsInForce reports whether both current bounds already follow from the spec of the deployment.
-func (b *SizeBounds) IsInForce(d *v1alpha1.MachineDeployment) bool {
+// MatchesSpec reports whether both current bounds already follow from the spec of the deployment.
+func (b *SizeBounds) MatchesSpec(d *v1alpha1.MachineDeployment) bool {
 	wanted := sizeGuaranteeOfDeployment(d)
 	return b.upper != nil && b.lower != nil && *b.upper == wanted && *b.lower == wanted
 }
@@ -109,7 +109,7 @@ func (b *SizeBounds) CheckSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (f
 					v.liveMachineCount,
 					v.deletingMachineCount,
 					b.upper.replicas,
-					b.upper.surge,
+					b.upper.maxSurge,
 					b.upper.maxMachines(),
 					wanted.replicas,
 				),
@@ -123,7 +123,7 @@ func (b *SizeBounds) CheckSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (f
 				CheckTooManyInstances,
 				d.Name,
 				fmt.Sprintf("%d instances; %d replicas and maxSurge %d allow %d; wanted are %d",
-					n, b.upper.replicas, b.upper.surge, b.upper.maxMachines(), wanted.replicas),
+					n, b.upper.replicas, b.upper.maxSurge, b.upper.maxMachines(), wanted.replicas),
 			},
 		)
 	}
@@ -137,10 +137,10 @@ func (b *SizeBounds) CheckSnapshot(s Snapshot, d *v1alpha1.MachineDeployment) (f
 					"%d serving nodes of machines that are not being deleted; %d replicas and maxUnavailable %d need %d; wanted are %d; %s",
 					v.servingNodeCount,
 					b.lower.replicas,
-					b.lower.unavailable,
+					b.lower.maxUnavailable,
 					b.lower.minNodes(),
 					wanted.replicas,
-					strings.Join(v.idleMachines, ", "),
+					strings.Join(v.machinesNotServing, ", "),
 				),
 			},
 		)
@@ -174,7 +174,7 @@ type deploymentView struct {
 	liveMachineCount, deletingMachineCount int      // numbers of machines that are not being deleted, and that are being deleted
 	expectedMachineCount                   int      // number of live machines plus number of machines that are still to be created
 	servingNodeCount                       int      // number of live machines' nodes that accept pods
-	idleMachines                           []string // machines whose node accepts no pods, each with the reason
+	machinesNotServing                     []string // machines whose node accepts no pods, each with the reason
 	setsMatchSpec                          bool     // all sets have the size that follows from the deployment's current spec
 	hasNoSurplus                           bool     // no set has machines that it still has to delete
 }
@@ -188,17 +188,20 @@ func newDeploymentView(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView
 	for _, m := range s.MachinesOfDeployment(d) {
 		if m.DeletionTimestamp != nil {
 			v.deletingMachineCount++
-			v.idleMachines = append(v.idleMachines, m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly))
+			v.machinesNotServing = append(
+				v.machinesNotServing,
+				m.Name+" is being deleted since "+m.DeletionTimestamp.Format(time.TimeOnly),
+			)
 			continue
 		}
 		v.liveMachineCount++
 		if owner := metav1.GetControllerOf(&m); owner != nil {
 			live[owner.UID]++
 		}
-		if why := idleReason(s, m, of[string(m.UID)]); why == "" {
+		if why := notServingReason(s, m, of[string(m.UID)]); why == "" {
 			v.servingNodeCount++
 		} else {
-			v.idleMachines = append(v.idleMachines, m.Name+" "+why)
+			v.machinesNotServing = append(v.machinesNotServing, m.Name+" "+why)
 		}
 	}
 	v.expectedMachineCount = v.liveMachineCount
@@ -212,10 +215,10 @@ func newDeploymentView(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView
 	return v
 }
 
-// idleReason returns why the node of a machine accepts no pods; empty if the node accepts pods. The cloud's list is
+// notServingReason returns why the node of a machine accepts no pods; empty if the node accepts pods. The cloud's list is
 // read before the Machines, so the list may lack the instance of a new Machine. If the list lacks the instance, the
 // provider ID of the Machine identifies the node. The node of a machine that is updated in place is cordoned.
-func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
+func notServingReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node
 	for _, id := range append(providerIDs(instances), m.Spec.ProviderID) {
 		if node == nil && id != "" {
@@ -223,7 +226,7 @@ func idleReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) stri
 		}
 	}
 	switch {
-	case s.DeletedDuringSnapshot[m.UID]:
+	case s.MachinesDeletedDuringSnapshot[m.UID]:
 		return ""
 	case node == nil:
 		return "has no node"

@@ -47,7 +47,7 @@ func FindFailedRuns(d WorkflowState) (found []Finding) {
 // change and the last fault, FindUnsettledObjects must find nothing.
 func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) (found []Finding) {
 	say := func(object, format string, values ...any) {
-		found = append(found, Finding{CheckUnsettled, object, fmt.Sprintf(format, values...)})
+		found = append(found, Finding{CheckUnsettledObject, object, fmt.Sprintf(format, values...)})
 	}
 	of := s.InstancesByMachineUID()
 	for _, m := range s.Machines {
@@ -57,7 +57,7 @@ func FindUnsettledObjects(s Snapshot, d WorkflowState, excused map[string]bool) 
 	}
 	for _, i := range s.Instances {
 		if s.MachineByUID(i.Tags.MachineUID) == nil && !excused[i.Tags.MachineUID] {
-			say("instance "+i.ID, "%s, of machine %s, which does not exist", i.State, i.Tags.Machine)
+			say("instance "+i.ID, "%s, of machine %s, which does not exist", i.State, i.Tags.MachineName)
 		}
 	}
 	for _, md := range s.Deployments {
@@ -177,7 +177,7 @@ func FindLeftovers(s Snapshot, d WorkflowState, excused map[string]bool) (found 
 	}
 	for _, i := range s.Instances {
 		if !excused[i.Tags.MachineUID] {
-			say("instance "+i.ID, "%s, of machine %s", i.State, i.Tags.Machine)
+			say("instance "+i.ID, "%s, of machine %s", i.State, i.Tags.MachineName)
 		}
 	}
 	for _, n := range s.Nodes {

@@ -19,16 +19,16 @@ const (
 	CheckTooFewNodes        = "fewer serving nodes than promised"
 	CheckBrokenBudget       = "disruption budget broken"
 	CheckFailedRun          = "run that ended badly"
-	CheckUnsettled          = "not calm"
+	CheckUnsettledObject    = "not calm"
 	CheckLeftover           = "left behind"
 	CheckPodWithoutEviction = "pod lost without an eviction"
 	CheckWronglyDrainedNode = "node of a machine that stays is cordoned or deleted"
 	CheckVanishedInstance   = "machine that stays has lost its instance"
 )
 
-// DurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
+// FindingDurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
 // limit is a violation at once.
-func DurationLimits() map[string]time.Duration {
+func FindingDurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
 		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for
 		// a short time: a snapshot does not read all objects at the same time.
@@ -49,7 +49,10 @@ func FindDuplicateInstances(s Snapshot) (found []Finding) {
 		for _, i := range instances {
 			saw = append(saw, i.ID+" "+i.State)
 		}
-		found = append(found, Finding{CheckDuplicateInstance, instances[0].Tags.Machine + "/" + uid, strings.Join(saw, ", ")})
+		found = append(
+			found,
+			Finding{CheckDuplicateInstance, instances[0].Tags.MachineName + "/" + uid, strings.Join(saw, ", ")},
+		)
 	}
 	return found
 }
@@ -65,7 +68,7 @@ func FindOrphanedInstances(s Snapshot, excused map[string]bool) (found []Finding
 				Finding{
 					CheckOrphanedInstance,
 					i.ID,
-					fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.Machine, uid),
+					fmt.Sprintf("instance %s of machine %s (UID %s), which does not exist", i.State, i.Tags.MachineName, uid),
 				},
 			)
 		}
@@ -142,6 +145,6 @@ func FindVanishedInstances(s Snapshot) (found []Finding) {
 
 // mustKeepNodeAndInstance reports whether a machine must keep its node and its instance.
 func mustKeepNodeAndInstance(s Snapshot, m *v1alpha1.Machine) bool {
-	return m != nil && m.DeletionTimestamp == nil && !s.DeletedDuringSnapshot[m.UID] &&
+	return m != nil && m.DeletionTimestamp == nil && !s.MachinesDeletedDuringSnapshot[m.UID] &&
 		m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed
 }

@@ -44,7 +44,7 @@ func newInstance(id, machine string) admin.Instance {
 		ID:         id,
 		ProviderID: "virtual:///eu/" + id,
 		State:      virtual.StateRunning,
-		Tags:       virtual.Tags{Machine: machine, MachineUID: "uid-" + machine},
+		Tags:       virtual.Tags{MachineName: machine, MachineUID: "uid-" + machine},
 	}}
 }
 
@@ -54,8 +54,8 @@ func newNode(id string, status corev1.ConditionStatus) corev1.Node {
 	return n
 }
 
-// runningFleet returns a snapshot in which deployment p has these machines, all running.
-func runningFleet(replicas int32, names ...string) Snapshot {
+// snapshotWithRunningMachines returns a snapshot in which deployment p has these machines, all running.
+func snapshotWithRunningMachines(replicas int32, names ...string) Snapshot {
 	d := v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p", Generation: 1}}
 	d.Spec.Replicas = replicas
 	d.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"pool": "p"}}
@@ -80,23 +80,23 @@ func objectNames(found []Finding) (names []string) {
 	return names
 }
 
-func TestTwoInstancesOfOneMachine(t *testing.T) {
-	s := runningFleet(2, "a", "b")
+func TestFindDuplicateInstances(t *testing.T) {
+	s := snapshotWithRunningMachines(2, "a", "b")
 	assert.Empty(t, FindDuplicateInstances(s))
 	s.Instances = append(s.Instances, newInstance("i-9", "a"))
 	assert.Equal(t, []string{"a/uid-a"}, objectNames(FindDuplicateInstances(s)))
 }
 
-func TestInstanceWithoutMachine(t *testing.T) {
-	s := runningFleet(2, "a", "b")
+func TestFindOrphanedInstances(t *testing.T) {
+	s := snapshotWithRunningMachines(2, "a", "b")
 	assert.Empty(t, FindOrphanedInstances(s, nil))
 	s.Machines = s.Machines[:1]
 	assert.Equal(t, []string{"i-b"}, objectNames(FindOrphanedInstances(s, nil)))
 	assert.Empty(t, FindOrphanedInstances(s, map[string]bool{"uid-b": true}), "a person removed the finalizer")
 }
 
-func TestMachineWithoutInstance(t *testing.T) {
-	s := runningFleet(2, "a", "b")
+func TestFindMissingInstances(t *testing.T) {
+	s := snapshotWithRunningMachines(2, "a", "b")
 	s.Instances = s.Instances[:1]
 	s.Machines[1].Status.CurrentStatus.Phase = ""
 	assert.Equal(t, []string{"b"}, objectNames(FindMissingInstances(s)))
@@ -109,38 +109,46 @@ func TestMachineWithoutInstance(t *testing.T) {
 	assert.Empty(t, FindMissingInstances(s), "it has time left")
 }
 
-func TestMoreMachinesThanAllowed(t *testing.T) {
+func TestCheckSnapshotFindsTooManyMachines(t *testing.T) {
 	b := &SizeBounds{ChecksDeletingMachines: true}
 	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
-	assert.Empty(t, judge(runningFleet(2, "a", "b", "c", "d")), "no bound is in force before it is first met")
-	assert.Empty(t, judge(runningFleet(2, "a", "b", "c")))
-	assert.Equal(t, []string{"p"}, judge(runningFleet(2, "a", "b", "c", "d")))
-	assert.Empty(t, judge(runningFleet(3, "a", "b", "c", "d")), "a looser bound counts at once")
-	assert.Empty(t, judge(runningFleet(1, "a", "b", "c", "d")), "a stricter bound counts from the moment it is met")
-	assert.Empty(t, judge(runningFleet(1, "a", "b")))
-	assert.Equal(t, []string{"p"}, judge(runningFleet(1, "a", "b", "c")))
+	assert.Empty(
+		t,
+		judge(snapshotWithRunningMachines(2, "a", "b", "c", "d")),
+		"no bound is in force before it is first met",
+	)
+	assert.Empty(t, judge(snapshotWithRunningMachines(2, "a", "b", "c")))
+	assert.Equal(t, []string{"p"}, judge(snapshotWithRunningMachines(2, "a", "b", "c", "d")))
+	assert.Empty(t, judge(snapshotWithRunningMachines(3, "a", "b", "c", "d")), "a looser bound counts at once")
+	assert.Empty(
+		t,
+		judge(snapshotWithRunningMachines(1, "a", "b", "c", "d")),
+		"a stricter bound counts from the moment it is met",
+	)
+	assert.Empty(t, judge(snapshotWithRunningMachines(1, "a", "b")))
+	assert.Equal(t, []string{"p"}, judge(snapshotWithRunningMachines(1, "a", "b", "c")))
 
-	s := runningFleet(1, "a", "b", "c")
+	s := snapshotWithRunningMachines(1, "a", "b", "c")
 	markDeleted(&s.Machines[2])
 	assert.Equal(t, []string{"p"}, judge(s), "machines that are being deleted count")
 	b.ChecksDeletingMachines = false
 	assert.Empty(t, judge(s), "or they do not")
 	b.ForgetBounds()
-	assert.Empty(t, judge(runningFleet(1, "a", "b", "c")), "nothing was seen for a while")
-	s = runningFleet(1, "a", "b", "c")
+	assert.Empty(t, judge(snapshotWithRunningMachines(1, "a", "b", "c")), "nothing was seen for a while")
+	s = snapshotWithRunningMachines(1, "a", "b", "c")
 	s.IsConsistent = false
 	assert.Empty(t, judge(s))
 
 	*b = SizeBounds{}
-	assert.Empty(t, judge(runningFleet(1, "a", "b")))
-	s = runningFleet(1, "a", "b", "c")
-	s.IsConsistent, s.DeploymentsAtStart = false, runningFleet(2).Deployments
+	assert.Empty(t, judge(snapshotWithRunningMachines(1, "a", "b")))
+	s = snapshotWithRunningMachines(1, "a", "b", "c")
+	s.IsConsistent, s.DeploymentsAtStart = false, snapshotWithRunningMachines(2).Deployments
 	assert.Empty(t, judge(s))
 	s.IsConsistent, s.DeploymentsAtStart = true, nil
 	assert.Empty(t, judge(s), "more was allowed when the last snapshot began")
 }
 
-func TestMoreInstancesThanAllowed(t *testing.T) {
+func TestCheckSnapshotFindsTooManyInstances(t *testing.T) {
 	b := &SizeBounds{ChecksDeletingMachines: true}
 	judge := func(s Snapshot) (checks []string) {
 		for _, f := range b.CheckSnapshot(s, &s.Deployments[0]) {
@@ -152,51 +160,51 @@ func TestMoreInstancesThanAllowed(t *testing.T) {
 		s.Instances = append(s.Instances, newInstance("i-9", machine))
 		return s
 	}
-	full := runningFleet(2, "p-a", "p-b", "p-c")
+	full := snapshotWithRunningMachines(2, "p-a", "p-b", "p-c")
 	assert.Empty(t, judge(with(full, "p-x")), "no bound is in force before it is first met")
 	assert.Equal(t, []string{CheckTooManyInstances}, judge(with(full, "p-a")), "a second instance")
 	assert.Equal(t, []string{CheckTooManyInstances}, judge(with(full, "p-x")), "an instance whose machine is gone")
 	assert.Empty(t, judge(with(full, "q-x")), "another deployment's")
-	assert.Empty(t, judge(with(runningFleet(2, "p-a", "p-b"), "p-x")))
+	assert.Empty(t, judge(with(snapshotWithRunningMachines(2, "p-a", "p-b"), "p-x")))
 	b.ChecksDeletingMachines = false
 	assert.Empty(t, judge(with(full, "p-x")))
 }
 
-func TestFewerReadyNodesThanPromised(t *testing.T) {
+func TestCheckSnapshotFindsTooFewReadyNodes(t *testing.T) {
 	b := &SizeBounds{ChecksNodes: true}
 	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
-	sick := runningFleet(2, "a", "b")
+	sick := snapshotWithRunningMachines(2, "a", "b")
 	sick.Nodes[1] = newNode("i-b", corev1.ConditionUnknown)
 	assert.Empty(t, judge(sick), "no bound is in force before it is first met")
-	assert.Empty(t, judge(runningFleet(2, "a", "b")))
+	assert.Empty(t, judge(snapshotWithRunningMachines(2, "a", "b")))
 	assert.Equal(t, []string{"p"}, judge(sick))
-	s := runningFleet(2, "a", "b")
+	s := snapshotWithRunningMachines(2, "a", "b")
 	markDeleted(&s.Machines[0])
 	assert.Equal(t, []string{"p"}, judge(s), "a machine that is being deleted gives no node")
 	b.ChecksNodes = false
 	assert.Empty(t, judge(sick))
 }
 
-func TestServingNodes(t *testing.T) {
+func TestCheckSnapshotCountsServingNodes(t *testing.T) {
 	b := &SizeBounds{ChecksNodes: true}
 	judge := func(s Snapshot) []string { return objectNames(b.CheckSnapshot(s, &s.Deployments[0])) }
-	assert.Empty(t, judge(runningFleet(2, "a", "b")))
-	cordoned := runningFleet(2, "a", "b")
+	assert.Empty(t, judge(snapshotWithRunningMachines(2, "a", "b")))
+	cordoned := snapshotWithRunningMachines(2, "a", "b")
 	cordoned.Nodes[1].Spec.Unschedulable = true
 	assert.Equal(t, []string{"p"}, judge(cordoned), "a node that takes no pods does not serve")
-	cordoned.DeletedDuringSnapshot = machinesDeletedBetween(cordoned.Machines, cordoned.Machines[:1])
+	cordoned.MachinesDeletedDuringSnapshot = machinesDeletedBetween(cordoned.Machines, cordoned.Machines[:1])
 	assert.Empty(t, judge(cordoned), "its machine was deleted between two reads: it may have served at the first one")
-	young := runningFleet(2, "a", "b")
+	young := snapshotWithRunningMachines(2, "a", "b")
 	young.Instances = young.Instances[:1]
 	assert.Empty(t, judge(young), "the list of the cloud was read before it had the instance")
 	b.ForgetBounds()
-	assert.False(t, b.IsInForce(&cordoned.Deployments[0]))
-	judge(runningFleet(2, "a", "b"))
-	assert.True(t, b.IsInForce(&cordoned.Deployments[0]))
-	assert.False(t, b.IsInForce(&runningFleet(3).Deployments[0]), "of another size")
+	assert.False(t, b.MatchesSpec(&cordoned.Deployments[0]))
+	judge(snapshotWithRunningMachines(2, "a", "b"))
+	assert.True(t, b.MatchesSpec(&cordoned.Deployments[0]))
+	assert.False(t, b.MatchesSpec(&snapshotWithRunningMachines(3).Deployments[0]), "of another size")
 }
 
-func TestMachinesDeletedDuringASnapshot(t *testing.T) {
+func TestMachinesDeletedBetweenTwoLists(t *testing.T) {
 	first := []v1alpha1.Machine{
 		newMachine("stays"),
 		newMachine("gone"),
@@ -243,7 +251,7 @@ func TestSizeGuaranteeOfADeployment(t *testing.T) {
 	}
 }
 
-func TestBudgetIsBroken(t *testing.T) {
+func TestFindBrokenBudgets(t *testing.T) {
 	pod := func(status corev1.ConditionStatus) corev1.Pod {
 		p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "x"}}}
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: status}}
@@ -303,7 +311,7 @@ func TestFindPodsGoneWithoutEviction(t *testing.T) {
 		}
 		return all
 	}
-	before, after := runningFleet(1, "a"), runningFleet(1, "a")
+	before, after := snapshotWithRunningMachines(1, "a"), snapshotWithRunningMachines(1, "a")
 	before.Pods, after.Pods = pods("x", "y", "z"), pods("x", "y")
 	assert.Empty(t, FindPodDepartures(before, after), "the machine is to stay: a controller may delete pods")
 	markDeleted(&after.Machines[0])
@@ -314,7 +322,7 @@ func TestFindPodsGoneWithoutEviction(t *testing.T) {
 	after.Pods[1].DeletionTimestamp = new(metav1.NewTime(noon))
 	left := FindPodDepartures(before, after)
 	assert.Equal(t, []PodDeparture{{noon, "y", "i-a", deadline}, {noon, "z", "i-a", deadline}}, left)
-	assert.Len(t, FindPodDepartures(before, runningFleet(0)), 3, "machine and pods are gone")
+	assert.Len(t, FindPodDepartures(before, snapshotWithRunningMachines(0)), 3, "machine and pods are gone")
 
 	line := func(pod string, code int) string {
 		return fmt.Sprintf(
@@ -356,7 +364,7 @@ func TestFindFailedRuns(t *testing.T) {
 
 func TestFindUnsettledObjects(t *testing.T) {
 	calm := func() (Snapshot, WorkflowState) {
-		s := runningFleet(2, "a", "b")
+		s := snapshotWithRunningMachines(2, "a", "b")
 		s.Classes = []v1alpha1.MachineClass{{ObjectMeta: metav1.ObjectMeta{Name: "small", UID: "class"}}}
 		return s, WorkflowState{Schedules: []string{"x/orphans/n/small/class"}, Runs: []WorkflowRun{
 			{
@@ -410,7 +418,7 @@ func TestFindLeftovers(t *testing.T) {
 			nil,
 		),
 	)
-	s := runningFleet(1, "a")
+	s := snapshotWithRunningMachines(1, "a")
 	d := WorkflowState{
 		Schedules: []string{"s"},
 		Runs:      []WorkflowRun{{"m", "Machine", enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING}},
@@ -439,9 +447,9 @@ func TestAFindingThatLastsBecomesAViolation(t *testing.T) {
 
 // The instance with the provider ID of a node determines the machine of the node. A machine that stays keeps its node
 // and its instance.
-func TestWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
+func TestFindWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
 	of := func(changes ...func(*Snapshot)) Snapshot {
-		s := runningFleet(2, "a", "b")
+		s := snapshotWithRunningMachines(2, "a", "b")
 		for _, change := range changes {
 			change(&s)
 		}
@@ -462,7 +470,7 @@ func TestWronglyDrainedNodesAndVanishedInstances(t *testing.T) {
 		"cordoned":                          {of(cordoned), 1, 0},
 		"deleted":                           {of(deleted), 1, 0},
 		"the machine is being deleted":      {of(cordoned, of2(markDeleted)), 0, 0},
-		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.DeletedDuringSnapshot = map[types.UID]bool{"uid-b": true} }), 0, 0},
+		"its deletion begins now":           {of(cordoned, func(s *Snapshot) { s.MachinesDeletedDuringSnapshot = map[types.UID]bool{"uid-b": true} }), 0, 0},
 		"the machine failed":                {of(deleted, of2(failed)), 0, 0},
 		"the instance is gone":              {of(gone), 0, 1},
 		"so is the machine":                 {of(gone, of2(markDeleted)), 0, 0},

@@ -42,10 +42,10 @@ type Snapshot struct {
 	// bounds.
 	DeploymentsAtStart []v1alpha1.MachineDeployment
 
-	// DeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes
-	// after machines. For a machine in DeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although
+	// MachinesDeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes
+	// after machines. For a machine in MachinesDeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although
 	// its node is already cordoned.
-	DeletedDuringSnapshot map[types.UID]bool
+	MachinesDeletedDuringSnapshot map[types.UID]bool
 }
 
 // MachineByUID returns the machine with a UID; nil if no machine has the UID.
@@ -98,7 +98,7 @@ func (s Snapshot) MachinesOfDeployment(d *v1alpha1.MachineDeployment) []v1alpha1
 func (s Snapshot) InstancesOfDeployment(d *v1alpha1.MachineDeployment) []admin.Instance {
 	return slices.DeleteFunc(
 		slices.Clone(s.Instances),
-		func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.Machine, d.Name+"-") },
+		func(i admin.Instance) bool { return !strings.HasPrefix(i.Tags.MachineName, d.Name+"-") },
 	)
 }
 

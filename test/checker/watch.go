@@ -23,10 +23,10 @@ import (
 const (
 	// snapshotInterval is the time between two snapshots.
 	snapshotInterval = 200 * time.Millisecond
-	// runsReadInterval is the time between two reads of the runs in Temporal. The interval is longer than
+	// runReadInterval is the time between two reads of the runs in Temporal. The interval is longer than
 	// snapshotInterval because Temporal updates its lists of runs with a delay. The runs are read throughout a test
 	// because Temporal may lose its data.
-	runsReadInterval = 5 * time.Second
+	runReadInterval = 5 * time.Second
 	// maxSnapshotGap is the time without a successful snapshot after which all findings and bounds are forgotten: changes
 	// in this time are unknown.
 	maxSnapshotGap = time.Second
@@ -37,10 +37,10 @@ const (
 
 // Clients contains the clients that a Watcher uses.
 type Clients struct {
-	Machines versioned.Interface
-	Kube     kubernetes.Interface
-	Cloud    *admin.Client
-	Temporal client.Client
+	MachineClient versioned.Interface
+	Kube          kubernetes.Interface
+	Cloud         *admin.Client
+	Temporal      client.Client
 }
 
 // Watcher watches one namespace of Machines. A node belongs to the namespace if the cloud has reported the node for an
@@ -51,38 +51,38 @@ type Watcher struct {
 	namespace      string
 	boundsTemplate SizeBounds // template for the SizeBounds of each deployment, which selects what is checked
 
-	mu               sync.Mutex
-	nodeNames        map[string]bool // names of nodes that the cloud has reported for the namespace's instances
-	findingTracker   *FindingTracker
-	bounds           map[string]*SizeBounds // current bounds by name of the deployment
-	excusedMachines  map[string]bool        // UIDs of machines whose instance a person has orphaned
-	lastSnapshot     Snapshot               // last successful snapshot; compared with the next one
-	lacksSnapshots   bool                   // no snapshot has succeeded for maxSnapshotGap
-	isTearingDown    bool                   // BeginTeardown was called
-	snapshotCount    int
-	peakMachineCount int // largest number of machines in one snapshot, including machines that are being deleted
-	podDepartures    []PodDeparture
-	reportedRuns     map[string]bool // failed runs that were already reported
-	violations       []Violation
+	mu                 sync.Mutex
+	nodeNames          map[string]bool // names of nodes that the cloud has reported for the namespace's instances
+	findingTracker     *FindingTracker
+	bounds             map[string]*SizeBounds // current bounds by name of the deployment
+	expectedOrphanUIDs map[string]bool        // UIDs of machines whose instance a person has orphaned
+	lastSnapshot       Snapshot               // last successful snapshot; compared with the next one
+	lacksSnapshots     bool                   // no snapshot has succeeded for maxSnapshotGap
+	isTearingDown      bool                   // BeginTeardown was called
+	snapshotCount      int
+	peakMachineCount   int // largest number of machines in one snapshot, including machines that are being deleted
+	podDepartures      []PodDeparture
+	reportedRuns       map[string]bool // failed runs that were already reported
+	violations         []Violation
 }
 
 // NewWatcher returns a watcher. The parameter strict selects what is checked for each deployment.
 func NewWatcher(sources Clients, namespace string, strict SizeBounds) *Watcher {
 	return &Watcher{
-		clients:         sources,
-		namespace:       namespace,
-		boundsTemplate:  strict,
-		findingTracker:  NewFindingTracker(),
-		nodeNames:       map[string]bool{},
-		bounds:          map[string]*SizeBounds{},
-		excusedMachines: map[string]bool{},
-		reportedRuns:    map[string]bool{},
+		clients:            sources,
+		namespace:          namespace,
+		boundsTemplate:     strict,
+		findingTracker:     NewFindingTracker(),
+		nodeNames:          map[string]bool{},
+		bounds:             map[string]*SizeBounds{},
+		expectedOrphanUIDs: map[string]bool{},
+		reportedRuns:       map[string]bool{},
 	}
 }
 
 // Run takes snapshots and reads the workflow runs in Temporal until ctx is done.
 func (w *Watcher) Run(ctx context.Context) {
-	go w.followRuns(ctx)
+	go w.pollWorkflowRuns(ctx)
 	for {
 		select {
 		case <-ctx.Done():
@@ -108,13 +108,13 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// followRuns reads the workflow runs in Temporal until ctx is done.
-func (w *Watcher) followRuns(ctx context.Context) {
+// pollWorkflowRuns reads the workflow runs in Temporal until ctx is done.
+func (w *Watcher) pollWorkflowRuns(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(runsReadInterval):
+		case <-time.After(runReadInterval):
 		}
 		if d, err := w.ReadWorkflowState(ctx); err == nil {
 			w.AddRunViolations(d)
@@ -155,7 +155,7 @@ func (w *Watcher) checkSnapshot(s Snapshot) {
 		w.podDepartures = append(w.podDepartures, FindPodDepartures(w.lastSnapshot, s)...)
 	}
 	w.lastSnapshot, w.lacksSnapshots, w.peakMachineCount = s, false, max(w.peakMachineCount, len(s.Machines))
-	found := append(FindDuplicateInstances(s), FindOrphanedInstances(s, w.excusedMachines)...)
+	found := append(FindDuplicateInstances(s), FindOrphanedInstances(s, w.expectedOrphanUIDs)...)
 	found = append(found, FindMissingInstances(s)...)
 	if !w.isTearingDown && !w.boundsTemplate.IgnoresBudgets {
 		found = append(found, FindBrokenBudgets(s)...)
@@ -166,7 +166,7 @@ func (w *Watcher) checkSnapshot(s Snapshot) {
 	if !w.isTearingDown {
 		found = append(found, w.checkBounds(s)...)
 	}
-	w.violations = append(w.violations, w.findingTracker.AddFindings(s.Time, DurationLimits(), found)...)
+	w.violations = append(w.violations, w.findingTracker.AddFindings(s.Time, FindingDurationLimits(), found)...)
 }
 
 // checkBounds checks the numbers of machines and nodes of each deployment.
@@ -185,18 +185,18 @@ func (w *Watcher) checkBounds(s Snapshot) (found []Finding) {
 	return found
 }
 
-// ExcuseMachine records that a person has orphaned the instance of a machine.
-func (w *Watcher) ExcuseMachine(uid string) {
+// ExpectOrphanedInstance records that a person has orphaned the instance of a machine.
+func (w *Watcher) ExpectOrphanedInstance(uid string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.excusedMachines[uid] = true
+	w.expectedOrphanUIDs[uid] = true
 }
 
-// ExcusedMachines returns the UIDs of the machines whose instance a person has orphaned.
-func (w *Watcher) ExcusedMachines() map[string]bool {
+// ExpectedOrphanUIDs returns the UIDs of the machines whose instance a person has orphaned.
+func (w *Watcher) ExpectedOrphanUIDs() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return maps.Clone(w.excusedMachines)
+	return maps.Clone(w.expectedOrphanUIDs)
 }
 
 // BeginTeardown records that all objects are being deleted, so that numbers, budgets and pods are no longer checked.
@@ -227,13 +227,13 @@ func (w *Watcher) PeakMachineCount() int {
 	return w.peakMachineCount
 }
 
-// AreBoundsInForce reports whether the current bounds of all deployments already follow from their specs.
-func (w *Watcher) AreBoundsInForce() bool {
+// BoundsMatchSpecs reports whether the current bounds of all deployments already follow from their specs.
+func (w *Watcher) BoundsMatchSpecs() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.snapshotCount > 0 &&
 		!slices.ContainsFunc(w.lastSnapshot.Deployments, func(d v1alpha1.MachineDeployment) bool {
-			return w.bounds[d.Name] == nil || !w.bounds[d.Name].IsInForce(&d)
+			return w.bounds[d.Name] == nil || !w.bounds[d.Name].MatchesSpec(&d)
 		})
 }
 
@@ -242,7 +242,7 @@ func (w *Watcher) AreBoundsInForce() bool {
 func (w *Watcher) TakeSnapshot(ctx context.Context) (s Snapshot, err error) {
 	ctx, cancel := context.WithTimeout(ctx, snapshotTimeout)
 	defer cancel()
-	api := w.clients.Machines.MachineV1alpha1()
+	api := w.clients.MachineClient.MachineV1alpha1()
 	all := metav1.ListOptions{}
 	instances, err := w.clients.Cloud.Instances(ctx)
 	if err != nil {
@@ -293,9 +293,9 @@ func (w *Watcher) TakeSnapshot(ctx context.Context) (s Snapshot, err error) {
 	s.Budgets = budgets.Items
 	s.DeploymentsAtStart = before.Items
 	s.Deployments, s.IsConsistent = after.Items, describeSpecs(before.Items) == describeSpecs(after.Items)
-	s.DeletedDuringSnapshot = machinesDeletedBetween(machines.Items, later.Items)
+	s.MachinesDeletedDuringSnapshot = machinesDeletedBetween(machines.Items, later.Items)
 	for _, n := range nodes.Items {
-		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isCloudNode(n.Name) {
+		if strings.HasPrefix(n.Name, w.namespace+"-") || w.isReportedByCloud(n.Name) {
 			s.Nodes = append(s.Nodes, n)
 		}
 	}
@@ -315,7 +315,7 @@ func (w *Watcher) selectOwnInstances(all []admin.Instance) (ours []admin.Instanc
 	return ours
 }
 
-func (w *Watcher) isCloudNode(node string) bool {
+func (w *Watcher) isReportedByCloud(node string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.nodeNames[node]

@@ -27,19 +27,19 @@ var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 func newMachineSet(revision int64, current bool, replicas, available int) rollout.MachineSet {
 	name := map[bool]string{true: "new", false: "old"}[current]
 	s := rollout.MachineSet{
-		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ActedOnSize: replicas,
-		Revision: revision, DesiredReplicas: 3, MaxReplicas: 4, Created: now.Add(time.Duration(revision) * time.Minute),
+		Name: name, UID: "uid-" + name, Version: "1", Current: current, Replicas: replicas, ObservedReplicas: replicas,
+		Revision: revision, DesiredReplicas: 3, MaxReplicas: 4, CreatedAt: now.Add(time.Duration(revision) * time.Minute),
 	}
 	for i := range replicas {
-		m := rollout.Member{Name: name + string(rune('a'+i)), UID: name + string(rune('a'+i)), Version: "1", Created: now}
+		m := rollout.Member{Name: name + string(rune('a'+i)), UID: name + string(rune('a'+i)), Version: "1", CreatedAt: now}
 		m.Ready, m.Available, m.Joined = i < available, i < available, i < available
 		s.Machines = append(s.Machines, m)
 	}
 	return s
 }
 
-// newFacts returns a deployment of three machines whose rollout is complete, with changes.
-func newFacts(changes ...func(*rollout.Facts)) rollout.Facts {
+// newCompleteRolloutFacts returns a deployment of three machines whose rollout is complete, with changes.
+func newCompleteRolloutFacts(changes ...func(*rollout.Facts)) rollout.Facts {
 	o := rollout.Facts{
 		Now: now, Generation: 1, ObservedGeneration: 1,
 		Settings: rollout.Settings{
@@ -89,8 +89,8 @@ func withMissedDeadline(o *rollout.Facts) {
 	}
 }
 
-// deploymentObject returns the deployment with the status that Millwright writes for the facts.
-func deploymentObject(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
+// deploymentWithStatus returns the deployment with the status that Millwright writes for the facts.
+func deploymentWithStatus(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
 	t.Helper()
 	d := &v1alpha1.MachineDeployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineDeployment"},
@@ -156,7 +156,7 @@ func TestHealthReportedByGitOpsTools(t *testing.T) {
 	approval := func(o *rollout.Facts) {
 		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}}
 		o.Progress.Reached = now
-		o.Sets[0].Replicas, o.Sets[0].ActedOnSize, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
+		o.Sets[0].Replicas, o.Sets[0].ObservedReplicas, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
 	}
 	for _, row := range []struct {
 		name    string
@@ -165,21 +165,21 @@ func TestHealthReportedByGitOpsTools(t *testing.T) {
 		kstatus status.Status
 		message string
 	}{
-		{"complete", newFacts(), "Healthy", status.CurrentStatus, ""},
-		{"a change that Millwright has not seen", newFacts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
-		{"a new machine boots", newFacts(withStartedRollout(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
-		{"scaled up", newFacts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
-		{"waits for approval", newFacts(withStartedRollout(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
-		{"paused", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
-		{"held", newFacts(withStartedRollout(1), func(o *rollout.Facts) { o.HoldReason = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
-		{"paused after the rollout", newFacts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
-		{"late", newFacts(withStartedRollout(0), withMissedDeadline), "Degraded", status.FailedStatus, "progress"},
-		{"returns to revision 1", newFacts(withPinnedRevision(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"is back on revision 1", newFacts(withPinnedRevision(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"invalid", newFacts(func(o *rollout.Facts) { o.InvalidReason = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
+		{"complete", newCompleteRolloutFacts(), "Healthy", status.CurrentStatus, ""},
+		{"a change that Millwright has not seen", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
+		{"a new machine boots", newCompleteRolloutFacts(withStartedRollout(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
+		{"scaled up", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
+		{"waits for approval", newCompleteRolloutFacts(withStartedRollout(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
+		{"paused", newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
+		{"held", newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.HoldReason = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
+		{"paused after the rollout", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
+		{"late", newCompleteRolloutFacts(withStartedRollout(0), withMissedDeadline), "Degraded", status.FailedStatus, "progress"},
+		{"returns to revision 1", newCompleteRolloutFacts(withPinnedRevision(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"is back on revision 1", newCompleteRolloutFacts(withPinnedRevision(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
+		{"invalid", newCompleteRolloutFacts(func(o *rollout.Facts) { o.InvalidReason = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			o := deploymentObject(t, row.facts)
+			o := deploymentWithStatus(t, row.facts)
 			health, message := runHealthScript(t, o)
 			assert.Equal(t, row.argo, health, message)
 			assert.Contains(t, message, row.message)
@@ -191,7 +191,9 @@ func TestHealthReportedByGitOpsTools(t *testing.T) {
 }
 
 func TestADeletedDeploymentIsTerminating(t *testing.T) {
-	verdict, err := status.Compute(deploymentObject(t, newFacts(func(o *rollout.Facts) { o.Deleting = true })))
+	verdict, err := status.Compute(
+		deploymentWithStatus(t, newCompleteRolloutFacts(func(o *rollout.Facts) { o.Deleting = true })),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, status.TerminatingStatus, verdict.Status)
 }

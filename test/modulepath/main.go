@@ -71,7 +71,7 @@ func changeModulePath(ctx context.Context, repo, to string) (changed int, err er
 	names := strings.FieldsFunc(list, func(r rune) bool { return r == 0 })
 	rules := newPathRules(from, names)
 	for _, name := range names {
-		did, err := rewriteFile(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
+		did, err := rewritePathInFile(filepath.Join(repo, filepath.FromSlash(name)), name, to, rules)
 		if err != nil {
 			return changed, err
 		}
@@ -132,8 +132,8 @@ func newPathRules(from string, names []string) []pathRule {
 	return rules
 }
 
-// rewriteFile changes the path in one file, and reports whether the file had the path.
-func rewriteFile(path, name, to string, rules []pathRule) (bool, error) {
+// rewritePathInFile changes the path in one file, and reports whether the file had the path.
+func rewritePathInFile(path, name, to string, rules []pathRule) (bool, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return false, fmt.Errorf("read %s: %w", name, err)

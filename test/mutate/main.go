@@ -150,7 +150,7 @@ func tryMutation(root string, m mutation, limit time.Duration) (result verdict, 
 	case !exited && ctx.Err() == nil:
 		return "", "", err
 	}
-	result, detail = judgeOutput(string(output))
+	result, detail = parseTestOutput(string(output))
 	return result, detail, nil
 }
 
@@ -184,9 +184,9 @@ func writeOverlay(source, broken string) (overlay string, remove func(), err err
 	return overlay, remove, nil
 }
 
-// judgeOutput reads the output of failed tests. judgeOutput returns which test failed, or that the mutation cannot be
+// parseTestOutput reads the output of failed tests. parseTestOutput returns which test failed, or that the mutation cannot be
 // compiled.
-func judgeOutput(output string) (result verdict, detail string) {
+func parseTestOutput(output string) (result verdict, detail string) {
 	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
 		return verdictDoesNotBuild, "\n" + output
 	}

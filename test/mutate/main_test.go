@@ -33,15 +33,15 @@ func TestApplyMutation(t *testing.T) {
 	}
 }
 
-func TestJudgeOutput(t *testing.T) {
-	result, detail := judgeOutput("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
+func TestParseTestOutput(t *testing.T) {
+	result, detail := parseTestOutput("--- FAIL: TestScale (0.00s)\n    --- FAIL: TestScale/one (0.00s)\nFAIL\n")
 	assert.Equal(t, verdictKilled, result)
 	assert.Equal(t, " (TestScale)", detail)
-	result, _ = judgeOutput(
+	result, _ = parseTestOutput(
 		"# millwright/decide/scale\n./create.go:3:1: undefined: x\nFAIL\tmillwright/decide/scale [build failed]\n",
 	)
 	assert.Equal(t, verdictDoesNotBuild, result, "a mutation that cannot be compiled was noticed by no test")
-	result, _ = judgeOutput("panic: test timed out after 1m0s\n")
+	result, _ = parseTestOutput("panic: test timed out after 1m0s\n")
 	assert.Equal(t, verdictKilled, result, "tests that hang notice it")
 }
 

@@ -68,7 +68,7 @@ func mutations() []mutation {
 		{
 			"D2",
 			"decide/drain/pods.go",
-			` || p.Tries.Result == Gone`,
+			` || p.Tries.Result == ResultPodGone`,
 			``,
 			draining,
 			"a pod that the API server reported as gone is evicted again",
@@ -81,8 +81,8 @@ func mutations() []mutation {
 			draining,
 			"evictions of the same decision do not use up the budget",
 		},
-		{"D4", "decide/drain/lanes.go", `own := l.sharedLane(d.Pod)
-		own.isBusy = true`, `own := l.sharedLane(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
+		{"D4", "decide/drain/lanes.go", `own := l.sharedSequence(d.Pod)
+		own.isBusy = true`, `own := l.sharedSequence(d.Pod)`, draining, "a lane does not wait for the volumes of a pod that left"},
 		{"D5", "decide/drain/turn.go", `if i < most {`, `if i <= most {`, draining, "one drain more than allowed"},
 		{
 			"D6",
@@ -95,7 +95,7 @@ func mutations() []mutation {
 		{
 			"D7",
 			"decide/drain/plan.go",
-			`case lane.isBusy, !permit.isGiven && len(permit.probeBudgets) == 0 && permit.nextProbe.IsZero():`,
+			`case lane.isBusy, !permit.isGranted && len(permit.budgetsToProbe) == 0 && permit.nextProbe.IsZero():`,
 			`case lane.isBusy:`,
 			draining,
 			"a pod whose budget is used up is evicted",
@@ -168,7 +168,7 @@ func mutations() []mutation {
 		{
 			"R6",
 			"decide/rollout/report.go",
-			`		p.currentSet.ActedOnSize == p.facts.Replicas &&
+			`		p.currentSet.ObservedReplicas == p.facts.Replicas &&
 `,
 			``,
 			rolling,
@@ -182,8 +182,8 @@ func mutations() []mutation {
 			rolling,
 			"a rollout is complete with machines that are ready and not available",
 		},
-		{"R8", "decide/rollout/mcm.go", ` || m.Failed || m.MCM.Node == "":
-		case m.Available:`, ` || m.MCM.Node == "":
+		{"R8", "decide/rollout/mcm.go", ` || m.Failed || m.MCM.NodeName == "":
+		case m.Available:`, ` || m.MCM.NodeName == "":
 		case m.Available:`, rolling, "a Failed machine is selected for an in-place update"},
 		{
 			"R9",
@@ -279,11 +279,11 @@ func mutations() []mutation {
 		{
 			"L1",
 			"decide/deletion/deletion.go",
-			`		StageDetach,
+			`		StageDetachVolumes,
 		StagePreTerminateHooks,
 `,
 			`		StagePreTerminateHooks,
-		StageDetach,
+		StageDetachVolumes,
 `,
 			"./decide/deletion",
 			"pre-terminate hooks run before the volumes are detached",
@@ -303,8 +303,8 @@ func mutations() []mutation {
 		{
 			"B3",
 			"observe/drain/pods.go",
-			`observecache.DrainRules: func(any) bool { return true },`,
-			`observecache.DrainRules: func(any) bool { return false },`,
+			`observecache.DrainRulesResource: func(any) bool { return true },`,
+			`observecache.DrainRulesResource: func(any) bool { return false },`,
 			"./observe/drain",
 			"a changed drain rule wakes no drain",
 		},
@@ -420,7 +420,7 @@ func mutations() []mutation {
 		{
 			"X7",
 			"k8sbridge/watch/bridge.go",
-			`group.Go(func() { b.signalLongCalls(ctx) })`,
+			`group.Go(func() { b.signalMachinesWithLongCalls(ctx) })`,
 			``,
 			bridge,
 			"a call without an answer is named up to a minute too late",
@@ -680,8 +680,8 @@ func mutations() []mutation {
 		{
 			"A26",
 			"activities/drain/loop.go",
-			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe}`,
-			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbe: spent.nextProbe, usedDisruptions: spent.usedDisruptions}`,
+			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbeTime: spent.nextProbeTime}`,
+			`spent = budgetUse{budgetVersion: b.ResourceVersion, nextProbeTime: spent.nextProbeTime, usedDisruptions: spent.usedDisruptions}`,
 			drain,
 			"what was used of a budget is never reset",
 		},
@@ -739,8 +739,8 @@ func mutations() []mutation {
 		{
 			"Z2",
 			"provider/driver/search.go",
-			`foreign != nil && by&refuseForeign != 0`,
-			`foreign != nil && by&refuseForeign != 0 && false`,
+			`foreign != nil && by&refuseForeignInstances != 0`,
+			`foreign != nil && by&refuseForeignInstances != 0 && false`,
 			"./provider/virtual",
 			"an instance that carries the UID of another machine is deleted",
 		},
@@ -787,8 +787,8 @@ func mutations() []mutation {
 		{
 			"F9",
 			"activities/kube/status.go",
-			`phrase.CutText(summary.LastOperation.Description, maxSummaryBytes)`,
-			`phrase.CutText(summary.LastOperation.Description, 100*maxSummaryBytes)`,
+			`phrase.TruncateText(summary.LastOperation.Description, maxSummaryBytes)`,
+			`phrase.TruncateText(summary.LastOperation.Description, 100*maxSummaryBytes)`,
 			"./activities/kube ./activities/set ./activities/deployment",
 			"the descriptions in a status are not bounded",
 		},
@@ -803,8 +803,8 @@ func mutations() []mutation {
 		{
 			"F11",
 			"decide/rollout/rollout.go",
-			`return s.Matches && !s.Deleting`,
-			`return s.Matches && !s.Deleting && false`,
+			`return s.MatchesSelector && !s.Deleting`,
+			`return s.MatchesSelector && !s.Deleting && false`,
 			rolling,
 			"no set is adopted",
 		},
@@ -899,7 +899,8 @@ func mutations() []mutation {
 		{
 			"F23",
 			"decide/replace/budget.go",
-			` || len(d.Grants) >= MaxGrants {`,
+			` ||
+			len(d.Grants) >= MaxGrants {`,
 			` {`,
 			"./decide/replace",
 			"the replacements in a status are not bounded",
@@ -910,7 +911,7 @@ func mutations() []mutation {
 		{
 			"F25",
 			"decide/scale/report.go",
-			` && slices.Equal(s.FailedNames, want.FailedNames)`,
+			`slices.Equal(s.FailedNames, want.FailedNames) &&`,
 			``,
 			"./observe/set",
 			"a further failed machine is not in the set's status",
@@ -990,7 +991,7 @@ func mutations() []mutation {
 		{
 			"Z5",
 			"process/patience.go",
-			`!isHeartbeat || !isUnanswered(err)`,
+			`!isHeartbeat || !isNoAnswerError(err)`,
 			`true || !isHeartbeat`,
 			"./process",
 			"a heartbeat that Temporal does not answer cancels the call of a provider",
@@ -1102,7 +1103,7 @@ func mutations() []mutation {
 		{
 			"Z19",
 			"decide/drain/pods.go",
-			`b.hasNoExpectedPods() ||`,
+			`b.selectsUnmanagedPods() ||`,
 			`false ||`,
 			"./decide/drain",
 			"a budget in percent over pods without a controller is asked every minute",
@@ -1118,7 +1119,7 @@ func mutations() []mutation {
 		{
 			"Z21",
 			"observe/cache/foreign.go",
-			`!known && h.renewedAt.Add(leaseDuration(lease)+maxClockSkew).Before(now)`,
+			`!known && h.renewedAt.Add(mcmLeaseDuration(lease)+maxClockSkew).Before(now)`,
 			`false`,
 			"./observe/cache",
 			"a Lease that was left behind long ago keeps a namespace from us at the start",
@@ -1150,7 +1151,7 @@ func mutations() []mutation {
 		{
 			"Z25",
 			"workflows/machine/calls.go",
-			`now == outcomeUndisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
+			`now == outcomeNothingChanged && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
 			`now == outcomeStale && workflow.GetInfo(ctx).GetContinueAsNewSuggested()`,
 			"./workflows/machine",
 			"a back-off keeps a run open until Temporal terminates it",

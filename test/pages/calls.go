@@ -54,35 +54,35 @@ func CallsInDocuments(repo string, program ...string) ([]CommandCall, error) {
 				calls = append(calls, CallsInScript(name, c.Line, c.Text, true, program...)...)
 			}
 		}
-		for _, span := range quotedSpans(string(text)) {
+		for _, span := range codeSpans(string(text)) {
 			calls = append(calls, CallsInScript(name, span.line, span.text, false, program...)...)
 		}
 	}
 	return calls, nil
 }
 
-// quotedSpan is a text in backticks.
-type quotedSpan struct {
+// codeSpan is a text in backticks.
+type codeSpan struct {
 	line int
 	text string
 }
 
 var (
-	blockPattern     = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
-	backticksPattern = regexp.MustCompile("`([^`]+)`")
+	codeBlockPattern = regexp.MustCompile("(?ms)^( *)```.*?^ *```$")
+	codeSpanPattern  = regexp.MustCompile("`([^`]+)`")
 )
 
-// quotedSpans returns the texts in backticks outside of blocks.
-func quotedSpans(text string) (found []quotedSpan) {
+// codeSpans returns the texts in backticks outside of blocks.
+func codeSpans(text string) (found []codeSpan) {
 	// replace each block by its line breaks, to keep the line numbers
-	text = blockPattern.ReplaceAllStringFunc(
+	text = codeBlockPattern.ReplaceAllStringFunc(
 		text,
 		func(block string) string { return strings.Repeat("\n", strings.Count(block, "\n")) },
 	)
-	for _, at := range backticksPattern.FindAllStringSubmatchIndex(text, -1) {
+	for _, at := range codeSpanPattern.FindAllStringSubmatchIndex(text, -1) {
 		found = append(
 			found,
-			quotedSpan{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")},
+			codeSpan{1 + strings.Count(text[:at[0]], "\n"), strings.ReplaceAll(text[at[2]:at[3]], "\n", " ")},
 		)
 	}
 	return found
@@ -135,7 +135,7 @@ func splitShellWords(script string) (found []string) {
 		word, inWord = "", false
 	}
 	for i := 0; i < len(script); i++ {
-		text, length := parseQuotedText(script[i:])
+		text, length := parseQuotingOrPlaceholder(script[i:])
 		switch c := script[i]; {
 		case length > 0:
 			word, inWord = word+text, inWord || text != "" || c != '\\'
@@ -155,10 +155,10 @@ func splitShellWords(script string) (found []string) {
 	return found
 }
 
-// parseQuotedText parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text
+// parseQuotingOrPlaceholder parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text
 // and its length. The length is zero if the script begins with anything else. The text is empty if the script begins
 // with a backslash at the end of a line.
-func parseQuotedText(script string) (text string, length int) {
+func parseQuotingOrPlaceholder(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):
 		return "", 2

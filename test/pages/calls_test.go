@@ -27,7 +27,7 @@ func newTestCommand() *cobra.Command {
 	return root
 }
 
-func TestCallsAreParsedAsTheProgramDoes(t *testing.T) {
+func TestCheckSyntaxAgreesWithTheProgram(t *testing.T) {
 	for script, fails := range map[string]string{
 		"tool list":                                "",
 		"tool list -A | sort":                      "",

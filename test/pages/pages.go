@@ -58,12 +58,12 @@ func ReadBlocks(path string) ([]Block, error) {
 }
 
 var (
-	fencePattern  = regexp.MustCompile("^( *)```([a-z]*)$")
-	notRunPattern = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
+	fencePattern       = regexp.MustCompile("^( *)```([a-z]*)$")
+	skipCommentPattern = regexp.MustCompile(`^ *<!-- not run: (.+) -->$`)
 )
 
-// runFirstComment is the start of an HTML comment that contains a script.
-const runFirstComment = "<!-- run first"
+// setupCommentStart is the start of an HTML comment that contains a script.
+const setupCommentStart = "<!-- run first"
 
 // repeatComment is the comment of a command that is repeated until its output has the lines below the command.
 const repeatComment = "# repeat until you see this"
@@ -73,7 +73,7 @@ func parsePage(text string) ([]Block, error) {
 	lines := strings.Split(text, "\n")
 	for i := 0; i < len(lines); i++ {
 		switch opening := fencePattern.FindStringSubmatch(lines[i]); {
-		case lines[i] == runFirstComment:
+		case lines[i] == setupCommentStart:
 			end := slices.Index(lines[i:], "-->")
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this comment has no end", i+1)
@@ -84,15 +84,15 @@ func parsePage(text string) ([]Block, error) {
 			)
 			i += end
 		case opening == nil:
-			if isStrayCommand(lines[i]) {
-				return nil, errOutsideBlock(i, lines[i])
+			if isIndentedCommand(lines[i]) {
+				return nil, commandOutsideBlockError(i, lines[i])
 			}
 		default:
 			end := slices.Index(lines[i+1:], opening[1]+"```")
 			if end < 0 {
 				return nil, fmt.Errorf("%d: this block has no end", i+1)
 			}
-			found, err := readBlock(lines, i, end, opening[1], opening[2])
+			found, err := parseBlock(lines, i, end, opening[1], opening[2])
 			if err != nil {
 				return nil, err
 			}
@@ -103,16 +103,16 @@ func parsePage(text string) ([]Block, error) {
 	return blocks, nil
 }
 
-// readBlock returns the block that starts with the fence at the index begin and has length lines. readBlock returns
+// parseBlock returns the block that starts with the fence at the index begin and has length lines. parseBlock returns
 // nothing if the language of the block is not sh or console.
-func readBlock(lines []string, begin, length int, indent, language string) ([]Block, error) {
+func parseBlock(lines []string, begin, length int, indent, language string) ([]Block, error) {
 	var content []string
 	for _, line := range lines[begin+1 : begin+1+length] {
 		content = append(content, strings.TrimPrefix(line, indent))
 	}
 	b := Block{Line: begin + 1}
 	if begin > 0 {
-		if why := notRunPattern.FindStringSubmatch(lines[begin-1]); why != nil {
+		if why := skipCommentPattern.FindStringSubmatch(lines[begin-1]); why != nil {
 			b.SkipReason = why[1]
 		}
 	}
@@ -125,28 +125,28 @@ func readBlock(lines []string, begin, length int, indent, language string) ([]Bl
 			return nil, err
 		}
 	default:
-		if i := slices.IndexFunc(content, programLinePattern.MatchString); i >= 0 {
-			return nil, errOutsideBlock(begin+1+i, content[i])
+		if i := slices.IndexFunc(content, commandLinePattern.MatchString); i >= 0 {
+			return nil, commandOutsideBlockError(begin+1+i, content[i])
 		}
 		return nil, nil
 	}
 	return []Block{b}, nil
 }
 
-func errOutsideBlock(i int, line string) error {
+func commandOutsideBlockError(i int, line string) error {
 	return fmt.Errorf("%d: a command outside of a block of sh or console: %q", i+1, strings.TrimSpace(line))
 }
 
-// programLinePattern matches a line that begins with a command for a shell.
-var programLinePattern = regexp.MustCompile(
+// commandLinePattern matches a line that begins with a command for a shell.
+var commandLinePattern = regexp.MustCompile(
 	`^(\$ )?(\S+=\S+ )*(bin/|\.devstack/|make [a-z]|kubectl [a-z]|millwright [a-z]|helm [a-z]|docker |docker-compose |temporal [a-z]|devstack [a-z])`,
 )
 
-// isStrayCommand reports whether a line is a command in a block that is indented instead of fenced. The block may be
+// isIndentedCommand reports whether a line is a command in a block that is indented instead of fenced. The block may be
 // inside a list.
-func isStrayCommand(line string) bool {
+func isIndentedCommand(line string) bool {
 	command := strings.TrimLeft(line, " ")
-	return len(line)-len(command) >= 4 && programLinePattern.MatchString(command)
+	return len(line)-len(command) >= 4 && commandLinePattern.MatchString(command)
 }
 
 // consoleCommands returns the commands of a console block. The argument number is the number of the block's first line.

@@ -60,9 +60,9 @@ type Target struct {
 	Expr string `json:"expr"`
 }
 
-// Query returns the query in a form that Prometheus accepts, with 5m in place of Grafana's variable for the rate
+// PrometheusQuery returns the query in a form that Prometheus accepts, with 5m in place of Grafana's variable for the rate
 // interval.
-func (t Target) Query() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
+func (t Target) PrometheusQuery() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
 // ReadDashboards returns all dashboards of a clone of the repository.
 func ReadDashboards(repo string) ([]Dashboard, error) {
@@ -105,7 +105,7 @@ func ReadAllQueries(repo string) ([]Query, error) {
 	for _, d := range dashboards {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
-				all = append(all, Query{d.Name + ": " + p.Title, target.Query()})
+				all = append(all, Query{d.Name + ": " + p.Title, target.PrometheusQuery()})
 			}
 		}
 	}

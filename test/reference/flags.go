@@ -21,9 +21,9 @@ var programs = []struct{ name, folder, failing string }{
 	{"millwright", "./starter/millwright", "top --kubeconfig=/nonexistent"},
 }
 
-// readProgramCommands builds the programs. readProgramCommands returns their commands and flags, which the programs
+// buildAndReadPrograms builds the programs. buildAndReadPrograms returns their commands and flags, which the programs
 // print with --help, and their exit codes.
-func readProgramCommands(ctx context.Context, repo string) (names []string, err error) {
+func buildAndReadPrograms(ctx context.Context, repo string) (names []string, err error) {
 	bin, err := os.MkdirTemp("", "millwright-reference-")
 	if err != nil {
 		return nil, fmt.Errorf("make a folder for the programs: %w", err)

@@ -107,12 +107,12 @@ func metricsSections() ([]metricsSection, error) {
 			watch.NewLeaderGauge(r)
 		}},
 		{"Bridge, while it is the leader", func(r prometheus.Registerer) {
-			r.MustRegister(fleet.NewGauges(cluster, nil), fleet.NewUnservedNamespacesGauge())
+			r.MustRegister(fleet.NewGaugeCollector(cluster, nil), fleet.NewUnservedNamespacesGauge())
 			fleet.NewDurationMetrics(r)
 		}},
 		{"Worker", func(r prometheus.Registerer) {
 			kube.NewMetrics(r)
-			serve.NewHeartbeat(r)
+			serve.NewHeartbeatGauge(r)
 			r.MustRegister(serve.NewTargetsGauge())
 		}},
 		{"Worker, and the workers of providers", func(r prometheus.Registerer) { serve.NewCloudMetrics(r) }},

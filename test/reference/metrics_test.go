@@ -50,7 +50,7 @@ func TestMetricTypesAndLabels(t *testing.T) {
 
 // Names of metrics follow the rules of Prometheus. Only the metrics of machine-controller-manager may have the name of
 // a machine as a label.
-func TestMetricNames(t *testing.T) {
+func TestMetricNamesFollowPrometheusRules(t *testing.T) {
 	all, err := metricsSections()
 	require.NoError(t, err)
 	counters := regexp.MustCompile(`_total$`)

@@ -28,7 +28,7 @@ import (
 func promisedNames(ctx context.Context, repo string) ([]string, error) {
 	all := map[string]bool{}
 	for page, read := range map[string]func(section, line string) []string{
-		"metrics.md": metricsInRow, "temporal.md": messagesInRow, "words.md": wordsInRow, "keys.md": keysInRow,
+		"metrics.md": metricNamesInRow, "temporal.md": temporalNamesInRow, "words.md": wordsInRow, "keys.md": keysInRow,
 	} {
 		text, err := os.ReadFile(filepath.Join(repo, "docs", "reference", page))
 		if err != nil {
@@ -50,7 +50,7 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 		return nil, fmt.Errorf("find the CRDs: %w", err)
 	}
 	for _, file := range files {
-		names, err := crdFields(file)
+		names, err := promisedCRDNames(file)
 		if err != nil {
 			return nil, err
 		}
@@ -58,8 +58,8 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 			all[name] = true
 		}
 	}
-	calls, callsErr := activityNames(repo)
-	commands, commandsErr := readProgramCommands(ctx, repo)
+	calls, callsErr := providerActivityNames(repo)
+	commands, commandsErr := buildAndReadPrograms(ctx, repo)
 	if err := errors.Join(callsErr, commandsErr); err != nil {
 		return nil, err
 	}
@@ -69,8 +69,8 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// activityNames returns the activities of a provider's task queue, and the fields of their arguments and results.
-func activityNames(repo string) (names []string, err error) {
+// providerActivityNames returns the activities of a provider's task queue, and the fields of their arguments and results.
+func providerActivityNames(repo string) (names []string, err error) {
 	provider := reflect.TypeFor[*cloud.Activities]()
 	for method := range provider.Methods() {
 		names = append(names, "activity of a provider "+method.Name)
@@ -114,9 +114,9 @@ func rowCells(line string) []string {
 	return all
 }
 
-// metricsInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
+// metricNamesInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
 // series.
-func metricsInRow(_, line string) []string {
+func metricNamesInRow(_, line string) []string {
 	row := rowCells(line)
 	if len(row) < 4 {
 		return nil
@@ -124,9 +124,9 @@ func metricsInRow(_, line string) []string {
 	return []string{fmt.Sprintf("metric %s %s {%s}", row[0], row[1], row[2])}
 }
 
-// messagesInRow returns the names in a line. A name is a search attribute, a message with a workflow that accepts it,
+// temporalNamesInRow returns the names in a line. A name is a search attribute, a message with a workflow that accepts it,
 // or a command with its arguments.
-func messagesInRow(section, line string) (names []string) {
+func temporalNamesInRow(section, line string) (names []string) {
 	row := rowCells(line)
 	if row == nil {
 		return nil
@@ -196,9 +196,9 @@ type fieldSchema struct {
 	AdditionalProperties *fieldSchema
 }
 
-// crdFields returns the promised names of a CRD: the fields with their types, the optional fields, and the allowed
+// promisedCRDNames returns the promised names of a CRD: the fields with their types, the optional fields, and the allowed
 // values of enumerated fields.
-func crdFields(path string) (names []string, err error) {
+func promisedCRDNames(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read a CRD: %w", err)

@@ -104,7 +104,7 @@ func runGit(t *testing.T, repo string, arguments ...string) {
 
 // The lists of names and of recorded histories still have all lines of the released versions. A version is released if
 // the clone has its tag. Before the first tag, nothing is released.
-func TestWhatWasReleasedIsStillPromised(t *testing.T) {
+func TestReleasedNamesAreStillPromised(t *testing.T) {
 	tags, err := versionTags(t.Context(), "../..")
 	require.NoError(t, err)
 	for _, tag := range tags {
@@ -114,7 +114,7 @@ func TestWhatWasReleasedIsStillPromised(t *testing.T) {
 	}
 }
 
-func TestPromisesBrokenSinceTagContainARemovedLine(t *testing.T) {
+func TestPromisesBrokenSinceTagListsRemovedLines(t *testing.T) {
 	repo := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestReleaseTagOfVersion(t *testing.T) {
 	}
 }
 
-func TestCRDFields(t *testing.T) {
+func TestPromisedCRDNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "crd.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`
 metadata: {name: things.example.com}
@@ -181,7 +181,7 @@ spec:
               list: {type: array, items: {type: string}}
               map: {type: object, additionalProperties: {type: integer}}
 `), 0o600))
-	names, err := crdFields(path)
+	names, err := promisedCRDNames(path)
 	require.NoError(t, err)
 	of := "field things.example.com/v1 "
 	assert.ElementsMatch(t, []string{

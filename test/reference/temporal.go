@@ -37,7 +37,7 @@ func temporalPage(repo string) (string, error) {
 	comments := trailingComments(file)
 	var page strings.Builder
 	page.WriteString(temporalPageIntro)
-	for _, a := range run.Attributes() {
+	for _, a := range run.SearchAttributes() {
 		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", a.Name, a.Type, a.Help)
 	}
 	fmt.Fprintf(

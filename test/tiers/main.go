@@ -32,9 +32,9 @@ import (
 
 // options are the values of the flags.
 type options struct {
-	onlyPattern, outPath string
-	nestedModules        []string
-	busyLoopCount        int
+	chosenPattern, tablePath string
+	nestedModules            []string
+	busyLoopCount            int
 }
 
 func main() {
@@ -54,8 +54,8 @@ func main() {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&o.onlyPattern, "only", "", "regular expression of packages and commands (default all of the tier)")
-	flags.StringVar(&o.outPath, "out", "", "file for the table as JSON (default none)")
+	flags.StringVar(&o.chosenPattern, "only", "", "regular expression of packages and commands (default all of the tier)")
+	flags.StringVar(&o.tablePath, "out", "", "file for the table as JSON (default none)")
 	flags.StringSliceVar(&o.nestedModules, "nested", nil, "folders of the nested modules of tier all")
 	flags.IntVar(
 		&o.busyLoopCount,
@@ -92,7 +92,7 @@ func runTier(ctx context.Context, name string, o options) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := regexp.Compile(o.onlyPattern)
+	chosen, err := regexp.Compile(o.chosenPattern)
 	if err != nil {
 		return fmt.Errorf("--only: %w", err)
 	}
@@ -117,13 +117,13 @@ func runTier(ctx context.Context, name string, o options) error {
 		_ = group.Wait() // a failure is a row of the table, not an error
 	}
 	if len(r.rows) == 0 && ctx.Err() == nil {
-		return fmt.Errorf("nothing in tier %s matches %q", name, o.onlyPattern)
+		return fmt.Errorf("nothing in tier %s matches %q", name, o.chosenPattern)
 	}
 	slices.SortStableFunc(r.rows, func(a, b tableRow) int { return cmp.Compare(a.Result, b.Result) * -1 })
 	if slices.ContainsFunc(r.rows, tableRow.hasFailed) {
 		err = errors.New("some tests failed")
 	}
-	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.outPath, r.rows))
+	return errors.Join(err, ctx.Err(), printTable(os.Stdout, r.rows, time.Since(began)), saveTable(o.tablePath, r.rows))
 }
 
 // tableRow is one row of the table.

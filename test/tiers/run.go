@@ -73,12 +73,13 @@ func (r *runner) chosenPackages(ctx context.Context, s step) ([]string, error) {
 		return nil, fmt.Errorf("list packages: %w", err)
 	}
 	return slices.DeleteFunc(strings.Fields(string(out)), func(path string) bool {
-		return !r.chosenPattern.MatchString(shortName(path)) || slices.Contains(s.excludedPackages, shortName(path))
+		return !r.chosenPattern.MatchString(shortPackageName(path)) ||
+			slices.Contains(s.excludedPackages, shortPackageName(path))
 	}), nil
 }
 
-// shortName returns the name of a package as the table shows it.
-func shortName(path string) string { return strings.TrimPrefix(path, "millwright/") }
+// shortPackageName returns the name of a package as the table shows it.
+func shortPackageName(path string) string { return strings.TrimPrefix(path, "millwright/") }
 
 // runGoTest runs go test, and adds a row for each package. runGoTest returns an error if a failure has no row.
 func (r *runner) runGoTest(ctx context.Context, s step, packages []string) (err error) {
@@ -152,9 +153,9 @@ func packageResults(events io.Reader) (rows []tableRow, err error) {
 		}
 		switch event.Action {
 		case "pass":
-			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, resultPass})
+			rows = append(rows, tableRow{shortPackageName(event.Package), event.Elapsed, resultPass})
 		case "fail":
-			rows = append(rows, tableRow{shortName(event.Package), event.Elapsed, resultFail})
+			rows = append(rows, tableRow{shortPackageName(event.Package), event.Elapsed, resultFail})
 		}
 	}
 }

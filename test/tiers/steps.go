@@ -88,7 +88,7 @@ func makefileStep(target string) step {
 // sharedStackStep returns the step that runs integration tests of the packages that share a stack. The step runs the
 // tests of the list, or all tests if the list is nil.
 func sharedStackStep(list map[string][]string) step {
-	s := step{name: "shared stack", usesSharedStack: true, tags: "integration", flags: stackFlags(list)}
+	s := step{name: "shared stack", usesSharedStack: true, tags: "integration", flags: stackTestFlags(list)}
 	for _, name := range sharedStackPackages {
 		if _, listed := list[name]; listed || list == nil {
 			s.packages = append(s.packages, "./"+integrationFolder+name)
@@ -104,7 +104,7 @@ func separateStacksStep(list map[string][]string) step {
 		name:     "integration tests",
 		packages: []string{"./" + integrationFolder + "..."},
 		tags:     "integration",
-		flags:    stackFlags(list),
+		flags:    stackTestFlags(list),
 	}
 	if list != nil {
 		s.packages = nil
@@ -118,9 +118,9 @@ func separateStacksStep(list map[string][]string) step {
 	return s
 }
 
-// stackFlags returns the flags of go test for tests on a stack. Test packages run one at a time. Up to 8 tests of the
+// stackTestFlags returns the flags of go test for tests on a stack. Test packages run one at a time. Up to 8 tests of the
 // package run at the same time, because these tests mostly wait.
-func stackFlags(list map[string][]string) []string {
+func stackTestFlags(list map[string][]string) []string {
 	flags := []string{"-count=1", "-p=1", "-parallel=8", "-timeout=60m"}
 	if list == nil {
 		return flags

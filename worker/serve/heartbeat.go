@@ -2,9 +2,9 @@ package serve
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewHeartbeat registers the metric of a worker's last heartbeat. Call NewHeartbeat once per registry. If several
+// NewHeartbeatGauge registers the metric of a worker's last heartbeat. Call NewHeartbeatGauge once per registry. If several
 // workers run, each worker makes only some of the renewals, so use the maximum of the metric.
-func NewHeartbeat(registry prometheus.Registerer) prometheus.Gauge {
+func NewHeartbeatGauge(registry prometheus.Registerer) prometheus.Gauge {
 	heartbeat := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millwright_worker_heartbeat_timestamp_seconds",
 		Help: "When this worker last renewed the Lease millwright-worker, which it does while Temporal and the API server answer, in seconds since 1970; 0: never.",

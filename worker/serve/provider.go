@@ -80,13 +80,13 @@ func (f *CloudFlags) Check() error {
 // for three more sets.
 const fairShareDivisor = 4
 
-// FairCalls returns the fair share of one set, or of one namespace, as a number of concurrent calls to a provider.
-func (f *CloudFlags) FairCalls() int { return max(f.MaxConcurrentCalls/fairShareDivisor, 1) }
+// FairCallCount returns the fair share of one set, or of one namespace, as a number of concurrent calls to a provider.
+func (f *CloudFlags) FairCallCount() int { return max(f.MaxConcurrentCalls/fairShareDivisor, 1) }
 
 // cloudCallPollerCount is the number of open polls of a worker for the calls of one provider. Source: if a decision of
 // a set deletes several machines, the calls for all these machines start at the same time. The calls for created
 // machines start one after the other.
-const cloudCallPollerCount = scale.MaxBatch
+const cloudCallPollerCount = scale.MaxBatchSize
 
 // CloudWorkerOptions returns the options of an SDK worker that makes cloud calls.
 func (f *CloudFlags) CloudWorkerOptions() worker.Options {
@@ -96,10 +96,10 @@ func (f *CloudFlags) CloudWorkerOptions() worker.Options {
 	return options
 }
 
-// PrepareCalls prepares the activities of a provider: the name of the installation, the flags, and the metrics of the
+// PrepareActivities prepares the activities of a provider: the name of the installation, the flags, and the metrics of the
 // provider's calls. If each namespace has its own target, its tenant may be hostile to the others, so no namespace gets
-// more than FairCalls. Call PrepareCalls once for calls, before StartCloudWorker.
-func (f *CloudFlags) PrepareCalls(
+// more than FairCallCount. Call PrepareActivities once for calls, before StartCloudWorker.
+func (f *CloudFlags) PrepareActivities(
 	calls *cloud.Activities,
 	installation run.Installation,
 	name string,
@@ -107,7 +107,7 @@ func (f *CloudFlags) PrepareCalls(
 	hasTargets bool,
 ) {
 	if hasTargets {
-		calls.NamespaceCalls = f.FairCalls()
+		calls.NamespaceCalls = f.FairCallCount()
 	}
 	calls.Cloud, calls.Cluster = metrics.MeasureProvider(name, calls.Cloud), string(installation)
 	calls.ExhaustedRetry, calls.UnaskedSecrets = f.MaxExhaustedBackoff, f.AllowsSecretsWithoutConsent
@@ -119,7 +119,7 @@ func StartCloudWorker(
 	shard run.Shard,
 	name string,
 	flags CloudFlags,
-	fatal FatalErrors,
+	fatal FatalErrorStore,
 	calls *cloud.Activities,
 ) (worker.Worker, error) {
 	return StartWorker(
@@ -187,7 +187,7 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 		return err
 	}
 	calls := &cloud.Activities{Cloud: p.Cloud, NodeTemplates: p.ReadsNodeTemplates}
-	if err := ConnectProvider(flags.Flags, "millwright-provider-"+name, calls); err != nil {
+	if err := CreateProviderClients(flags.Flags, "millwright-provider-"+name, calls); err != nil {
 		return err
 	}
 	temporal, err := flags.ConnectTemporal(ctx, started.Logger, started.MetricsRegistry)
@@ -198,8 +198,14 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	if err := process.ClaimInstallation(ctx, installation, temporal, calls.Secrets, started.Logger); err != nil {
 		return err
 	}
-	flags.PrepareCalls(calls, installation, name, NewCloudMetrics(started.MetricsRegistry), flags.HasTargets())
-	fatal := NewFatalErrors()
+	flags.PrepareActivities(
+		calls,
+		installation,
+		name,
+		NewCloudMetrics(started.MetricsRegistry),
+		flags.HasTargetPerNamespace(),
+	)
+	fatal := NewFatalErrorStore()
 	var workers []worker.Worker
 	for _, number := range shards {
 		w, err := StartCloudWorker(temporal, installation.Shard(number), name, flags.CloudFlags, fatal, calls)
@@ -211,24 +217,24 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	}
 	started.MarkReady(temporal)
 	started.Logger.Info("serving", "installation", installation, "shards", shards, "queues", provider.TaskQueue(name))
-	return WaitUntilStopped(ctx, workers, fatal)
+	return WaitAndStopWorkers(ctx, workers, fatal)
 }
 
-// ConnectProvider creates clients of the control cluster and the target cluster for the activities of a provider. No
+// CreateProviderClients creates clients of the control cluster and the target cluster for the activities of a provider. No
 // other code of the process uses these clients. Therefore, status writes of other machines do not delay a cloud call
-// when they use up --kube-api-qps. ConnectProvider sends no request.
-func ConnectProvider(flags process.Flags, agent string, calls *cloud.Activities) error {
-	control, err := flags.KubernetesConfig(agent)
+// when they use up --kube-api-qps. CreateProviderClients sends no request.
+func CreateProviderClients(flags process.Flags, agent string, calls *cloud.Activities) error {
+	control, err := flags.ControlClusterConfig(agent)
 	if err != nil {
 		return err
 	}
 	if calls.Classes, err = versioned.NewForConfig(control); err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	if calls.Secrets, err = process.KubernetesClient(control); err != nil {
+	if calls.Secrets, err = process.NewKubernetesClient(control); err != nil {
 		return err
 	}
-	targets, err := flags.TargetClients(calls.Secrets, agent)
+	targets, err := flags.NewTargetClientFactory(calls.Secrets, agent)
 	if err != nil {
 		return err
 	}
@@ -236,11 +242,11 @@ func ConnectProvider(flags process.Flags, agent string, calls *cloud.Activities)
 		calls.TargetClient = targets.Client
 		return nil
 	}
-	target, err := flags.TargetConfig(agent)
+	target, err := flags.TargetClusterConfig(agent)
 	if err != nil || target == nil {
 		return err
 	}
-	client, err := process.KubernetesClient(target)
-	calls.TargetClient = cloud.SameTargetClient(client)
+	client, err := process.NewKubernetesClient(target)
+	calls.TargetClient = cloud.SingleTargetClientFunc(client)
 	return err
 }

@@ -28,7 +28,7 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 		flags.Register(set)
 		require.NoError(t, set.Parse(arguments))
 		var calls cloud.Activities
-		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), false)
+		flags.PrepareActivities(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), false)
 		assert.Zero(t, calls.NamespaceCalls)
 		assert.Equal(t, "prod", calls.Cluster)
 		assert.Equal(t, unasked, calls.UnaskedSecrets)
@@ -39,7 +39,7 @@ func TestASecretOfAnotherNamespaceNeedsConsentByDefault(t *testing.T) {
 func TestANamespaceWithItsOwnTargetGetsAQuarterOfTheCalls(t *testing.T) {
 	for most, want := range map[int]int{200: 50, 8: 2, 3: 1, 1: 1} {
 		flags, calls := CloudFlags{MaxConcurrentCalls: most}, cloud.Activities{}
-		flags.PrepareCalls(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), true)
+		flags.PrepareActivities(&calls, "prod", "fake", NewCloudMetrics(prometheus.NewRegistry()), true)
 		assert.Equal(t, want, calls.NamespaceCalls)
 	}
 }
@@ -57,8 +57,8 @@ func TestReadsForCloudCallsHaveTheirOwnRateLimit(t *testing.T) {
 	// with QPS 1e-6, the client sends one request in eleven days
 	flags := process.Flags{Kubeconfig: kubeconfig, QPS: 1e-6, Burst: 1}
 	var calls, reports cloud.Activities
-	require.NoError(t, ConnectProvider(flags, "test", &calls))
-	require.NoError(t, ConnectProvider(flags, "test", &reports))
+	require.NoError(t, CreateProviderClients(flags, "test", &calls))
+	require.NoError(t, CreateProviderClients(flags, "test", &reports))
 
 	// the client fails at once if the rate limiter would make it wait longer than this hour
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// clusterSlotCount is the maximum number of concurrent activities of a worker of the cluster queues. Source: each
+	// clusterQueueSlotCount is the maximum number of concurrent activities of a worker of the cluster queues. Source: each
 	// activity sends one or two requests to the API server.
-	clusterSlotCount = 100
+	clusterQueueSlotCount = 100
 
-	// workflowSlotCount is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
+	// workflowTaskSlotCount is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
 	// local activities. Further tasks wait at Temporal's server, where tasks of other deployments can have priority.
 	// Source: ADR 0089.
-	workflowSlotCount = 40
+	workflowTaskSlotCount = 40
 
 	stopTimeout = 30 * time.Second
 )
@@ -33,9 +33,9 @@ const (
 // environment variables for versioning.
 func WorkerOptions() worker.Options {
 	options := worker.Options{
-		MaxConcurrentActivityExecutionSize:     clusterSlotCount,
+		MaxConcurrentActivityExecutionSize:     clusterQueueSlotCount,
 		WorkerStopTimeout:                      stopTimeout,
-		MaxConcurrentWorkflowTaskExecutionSize: workflowSlotCount,
+		MaxConcurrentWorkflowTaskExecutionSize: workflowTaskSlotCount,
 		WorkflowTaskPollerBehavior:             pollerBehavior(minPollers),
 		ActivityTaskPollerBehavior:             pollerBehavior(minPollers),
 		DisableRegistrationAliasing:            true,
@@ -68,14 +68,14 @@ func pollerBehavior(least int) worker.PollerBehavior {
 	})
 }
 
-// FatalErrors stores the first error that ends the process.
-type FatalErrors chan error
+// FatalErrorStore stores the first error that ends the process.
+type FatalErrorStore chan error
 
-// NewFatalErrors returns a FatalErrors without an error.
-func NewFatalErrors() FatalErrors { return make(FatalErrors, 1) }
+// NewFatalErrorStore returns a FatalErrorStore without an error.
+func NewFatalErrorStore() FatalErrorStore { return make(FatalErrorStore, 1) }
 
 // StoreFirstError stores an error if no error is stored yet. StoreFirstError does not block.
-func (f FatalErrors) StoreFirstError(err error) {
+func (f FatalErrorStore) StoreFirstError(err error) {
 	select {
 	case f <- err:
 	default:
@@ -89,7 +89,7 @@ func StartWorker(
 	temporal client.Client,
 	queue string,
 	options worker.Options,
-	fatal FatalErrors,
+	fatal FatalErrorStore,
 	register func(worker.Registry),
 ) (worker.Worker, error) {
 	options.OnFatalError = func(err error) { fatal.StoreFirstError(fmt.Errorf("poll queue %s: %w", queue, err)) }
@@ -101,9 +101,9 @@ func StartWorker(
 	return w, nil
 }
 
-// WaitUntilStopped waits until ctx is done or a fatal error is stored, and then stops the workers. WaitUntilStopped
+// WaitAndStopWorkers waits until ctx is done or a fatal error is stored, and then stops the workers. WaitAndStopWorkers
 // returns the fatal error. The process then exits and can be restarted. Running activities get stopTimeout to finish.
-func WaitUntilStopped(ctx context.Context, workers []worker.Worker, fatal FatalErrors) (err error) {
+func WaitAndStopWorkers(ctx context.Context, workers []worker.Worker, fatal FatalErrorStore) (err error) {
 	select {
 	case <-ctx.Done():
 	case err = <-fatal:

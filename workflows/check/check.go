@@ -32,7 +32,7 @@ type Result struct {
 // most a minute and changes nothing.
 func Provider(ctx workflow.Context, in Input) (Result, error) {
 	var result Result
-	asked := run.ShortCallOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
+	asked := run.ShortCloudCallOptions(ctx, in.Provider, "can provider "+in.Provider+" use class "+in.Class.Name+"?")
 	err := workflow.ExecuteActivity(asked, new(cloud.Activities).CheckClass, in.Class).Get(ctx, &result.CheckResult)
 	if err == nil || ctx.Err() != nil {
 		return result, ctx.Err()

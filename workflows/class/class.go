@@ -31,7 +31,7 @@ func MachineClass(ctx workflow.Context, in run.Input) (run.Result, error) {
 // Secret.
 func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	live := c.Live
-	d, err := decideClass.RunLocalFirst(
+	d, err := decideClassActivity.RunLocalFirst(
 		ctx,
 		c.WorkflowState,
 		"which finalizers are missing, and which must be removed?",
@@ -48,9 +48,9 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	return d, nil
 }
 
-// Step carries out a decision. The class gets its finalizer before its Secrets, and loses it after them. No finalizer
+// ExecuteStep carries out a decision. The class gets its finalizer before its Secrets, and loses it after them. No finalizer
 // therefore stays on a Secret of a deleted class.
-func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result, error) {
+func (c *machineClass) ExecuteStep(ctx workflow.Context, d class.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Why)
 	}
@@ -58,17 +58,17 @@ func (c *machineClass) Step(ctx workflow.Context, d class.Decision) (*run.Result
 	secrets := slices.Concat(d.Guard, d.Unguard)
 	switch {
 	case d.Prepare || d.Release && len(secrets) == 0:
-		return nil, run.WriteObject(ctx, c.WorkflowState, "finalizer: "+d.Why, finalizeClass, c.NewReadInput(ctx))
+		return nil, run.WriteObject(ctx, c.WorkflowState, "finalizer: "+d.Why, finalizeClassActivity, c.NewReadInput(ctx))
 	case len(secrets) > 0:
 		changes := class.SecretChanges{Class: c.Ref, Secrets: secrets}
-		made, err := finalizeSecrets.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
+		made, err := finalizeSecretsActivity.RunLocalFirst(ctx, c.WorkflowState, "finalizers of Secrets: "+d.Why, changes)
 		c.Live = len(made) == 0 // if no Secret was written, the Secrets may be gone, and only a live read shows this
 		c.RaiseMinVersions(made)
 		return nil, err
 	case d.Serving != nil:
 		report := *d.Serving
 		report.ReadInput = c.NewReadInput(ctx)
-		return nil, run.WriteObject(ctx, c.WorkflowState, "status: "+d.Why, reportServing, report)
+		return nil, run.WriteObject(ctx, c.WorkflowState, "status: "+d.Why, reportServingActivity, report)
 	case d.Need == attention.NeedNothing:
 		return run.CalmResult(d.Why)
 	default:

@@ -21,12 +21,12 @@ import (
 // classTestEnv has a class, its Secret, and the activities that write the finalizers of both. classTestEnv records the
 // activity calls.
 type classTestEnv struct {
-	env                    *testsuite.TestWorkflowEnvironment
-	facts                  attention.ClassFacts
-	isCacheWithoutMachines bool // if true, a cached read returns no machine
-	isClassGone            bool
-	decisionReads          []kube.ReadInput
-	activityLog            []string
+	env                 *testsuite.TestWorkflowEnvironment
+	facts               attention.ClassFacts
+	isMachineCacheEmpty bool // if true, a cached read returns no machine
+	isClassGone         bool
+	decisionInputs      []kube.ReadInput
+	activityLog         []string
 
 	finalizeClass   func() (string, error)
 	finalizeSecrets func(class.SecretChanges) (kube.MinVersions, error)
@@ -36,7 +36,7 @@ func newClassTestEnv(t *testing.T) *classTestEnv {
 	w := &classTestEnv{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideClass", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in kube.ReadInput) (class.Decision, error) {
-			w.decisionReads = append(w.decisionReads, in)
+			w.decisionInputs = append(w.decisionInputs, in)
 			w.logActivity(map[bool]string{true: "decide live", false: "decide"}[in.Live])
 			return w.decideClass(in.Live), nil
 		})
@@ -75,7 +75,7 @@ func (w *classTestEnv) decideClass(live bool) class.Decision {
 		return class.Decision{Gone: true, Why: "the object is gone"}
 	}
 	f := w.facts
-	if w.isCacheWithoutMachines && !live {
+	if w.isMachineCacheEmpty && !live {
 		f.MachineCount = 0
 	}
 	need := attention.DecideClass(f)
@@ -121,11 +121,11 @@ func TestMachineClassGetsItsFinalizerBeforeItsSecretDoes(t *testing.T) {
 	)
 	require.Equal(t, run.Result{Outcome: run.OutcomeCalm, Why: "its finalizers are in place"}, result)
 	require.Equal(t, []string{"decide live", "guard class", "decide", "guard secret", "decide"}, w.activityLog)
-	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.decisionReads[0].Versions, "what woke it")
+	require.Equal(t, kube.MinVersions{class.ClassesResource: "7"}, w.decisionInputs[0].Versions, "what woke it")
 	require.Equal(
 		t,
 		kube.MinVersions{class.ClassesResource: "50", class.SecretsResource: "60"},
-		w.decisionReads[2].Versions,
+		w.decisionInputs[2].Versions,
 		"what it wrote",
 	)
 	require.Equal(t, time.Second, w.env.Now().Sub(start), "a calm run that has done something waits before it ends")
@@ -152,7 +152,7 @@ func TestMachineClassWaitsForItsMachines(t *testing.T) {
 // A class must not lose its finalizer only because a machine is missing in the cache.
 func TestMachineClassRemovesFinalizersOnlyAfterALiveRead(t *testing.T) {
 	w := newClassTestEnv(t)
-	w.facts, w.isCacheWithoutMachines = attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 1}, true
+	w.facts, w.isMachineCacheEmpty = attention.ClassFacts{Deleting: true, HasFinalizer: true, MachineCount: 1}, true
 	w.changeAfterDelay(time.Minute, func() {})
 	w.changeAfterDelay(time.Hour, func() { w.facts.MachineCount = 0 })
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
@@ -186,7 +186,7 @@ func TestMachineClassReadsLiveAfterAConflict(t *testing.T) {
 	write := w.finalizeSecrets
 	w.finalizeSecrets = func(class.SecretChanges) (kube.MinVersions, error) {
 		w.finalizeSecrets = write
-		return nil, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+		return nil, temporal.NewNonRetryableApplicationError("changed", kube.FailureTypeConflict, nil)
 	}
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.Equal(t, []string{"decide", "decide live", "guard secret", "decide"}, w.activityLog)
@@ -215,7 +215,7 @@ func TestMachineClassThatIsDeletedDuringAWriteEndsAsGone(t *testing.T) {
 	w := newClassTestEnv(t)
 	w.finalizeClass = func() (string, error) {
 		w.isClassGone = true
-		return "", temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil)
+		return "", temporal.NewNonRetryableApplicationError("gone", kube.FailureTypeObjectGone, nil)
 	}
 	require.Equal(
 		t,
@@ -224,7 +224,7 @@ func TestMachineClassThatIsDeletedDuringAWriteEndsAsGone(t *testing.T) {
 	)
 }
 
-func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
+func TestMachineClassRetriesARefusedSecretWrite(t *testing.T) {
 	w := newClassTestEnv(t)
 	w.facts = attention.ClassFacts{HasFinalizer: true, UnguardedSecretCount: 1}
 	attempts := 0
@@ -232,7 +232,7 @@ func TestMachineClassWhoseSecretIsRefusedTriesAgain(t *testing.T) {
 		if attempts++; attempts > 1 {
 			w.isClassGone = true
 		}
-		return nil, temporal.NewNonRetryableApplicationError("refused", kube.TypeRefused, nil)
+		return nil, temporal.NewNonRetryableApplicationError("refused", kube.FailureTypeRefused, nil)
 	}
 	w.runClass(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, 2, attempts)

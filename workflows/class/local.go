@@ -7,8 +7,8 @@ import (
 
 // These activities may run as local activities. run.LocalActivity describes the rule.
 var (
-	decideClass     = run.NewLocalActivity(new(class.Activities).DecideClass)
-	finalizeClass   = run.NewLocalActivity(new(class.Activities).FinalizeClass)
-	reportServing   = run.NewLocalActivity(new(class.Activities).ReportServing)
-	finalizeSecrets = run.NewLocalActivity(new(class.Activities).FinalizeSecrets)
+	decideClassActivity     = run.NewLocalActivity(new(class.Activities).DecideClass)
+	finalizeClassActivity   = run.NewLocalActivity(new(class.Activities).FinalizeClass)
+	reportServingActivity   = run.NewLocalActivity(new(class.Activities).ReportServing)
+	finalizeSecretsActivity = run.NewLocalActivity(new(class.Activities).FinalizeSecrets)
 )

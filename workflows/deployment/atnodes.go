@@ -19,7 +19,7 @@ func hasOnlyNodeMarks(d rollout.Decision) bool {
 // startNodeWrites starts the node writes of a decision, and returns the writes that must be awaited. startNodeWrites
 // writes marks in the background, in parallel with resizes, because the workflow processes no signal while a local
 // activity runs (at most 2 s). startNodeWrites starts no write of marks while marks are being written, and for
-// RefusedRetryPause after a failed write. A later decision contains the missing marks again.
+// RefusedWriteRetryPause after a failed write. A later decision contains the missing marks again.
 func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (awaited []run.PendingWrite) {
 	n := d.NodeChanges.Len()
 	if n == 0 || w.pendingNodeMarks != nil || w.nodeMarksRetryTime.After(workflow.Now(ctx)) && hasOnlyNodeMarks(d) {
@@ -54,7 +54,7 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 }
 
 // awaitNodeMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the
-// marks again when RefusedRetryPause has passed. After another failure the next decision reads from the API server.
+// marks again when RefusedWriteRetryPause has passed. After another failure the next decision reads from the API server.
 func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 	if w.pendingNodeMarks == nil {
 		return
@@ -64,7 +64,7 @@ func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 	w.pendingNodeMarks = nil
 	w.RaiseMinVersions(versions)
 	switch {
-	case run.IsTimeout(err), run.IsFailureOfType(err, kube.TypeRefused):
+	case run.IsTimeout(err), run.IsFailureOfType(err, kube.FailureTypeRefused):
 		w.nodeMarksRetryTime = workflow.Now(ctx).Add(run.FirstRefusalWait)
 	case err != nil:
 		w.Live = true
@@ -76,7 +76,7 @@ func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 // not wrap the timeout, because the workflow would otherwise handle the error as a timeout.
 func convertTimeoutToRefusal(err error) error {
 	if run.IsTimeout(err) {
-		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.TypeRefused, nil)
+		return temporal.NewNonRetryableApplicationError("nodes cannot be written now", kube.FailureTypeRefused, nil)
 	}
 	return err
 }

@@ -28,7 +28,7 @@ func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 	w := newDeploymentTestEnv(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
 	w.mockWrites(10 * time.Second)
 	w.changeAfterDelay(3*time.Second, withNodeMarks(waitDecision(rollout.HeldByMachines)))
-	w.changeAfterDelay(5*time.Second, completeDecision())
+	w.changeAfterDelay(5*time.Second, completedRolloutDecision())
 	require.Equal(t, "10s", w.runRollout(t).Took)
 	require.Equal(t, []string{"ChangeNodes"}, w.activityLog)
 	require.Equal(t, []time.Duration{0, 3 * time.Second, 5 * time.Second, 10 * time.Second}, w.decisionTimes)
@@ -36,17 +36,17 @@ func TestNodeMarksDoNotDelayLaterDecisions(t *testing.T) {
 	require.Equal(t, "33", w.decisionInputs[3].Versions[kube.NodesResource], "what was set is seen by the next decision")
 }
 
-func TestSelectionOfNodesIsAwaited(t *testing.T) {
+func TestRolloutAwaitsTheSelectionOfNodes(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withChange(
 			withNodeMarks(waitDecision(rollout.HeldByMachines)),
 			func(d *deployment.Decision) { d.Rollout.Select = testTargets },
 		),
-		completeDecision(),
+		completedRolloutDecision(),
 	)
 	w.mockWrites(10 * time.Second)
-	w.changeAfterDelay(3*time.Second, completeDecision())
+	w.changeAfterDelay(3*time.Second, completedRolloutDecision())
 	w.runRollout(t)
 	require.Equal(t, []time.Duration{0, 10 * time.Second}, w.decisionTimes)
 }
@@ -55,9 +55,9 @@ func TestSelectionOfNodesIsAwaited(t *testing.T) {
 func TestRolloutEndsAfterItsNodeMarksAreWritten(t *testing.T) {
 	for name, ends := range map[string]func(*deploymentTestEnv){
 		workflows.OutcomeSuperseded: func(w *deploymentTestEnv) {
-			w.changeAfterDelay(3*time.Second, withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }))
+			w.changeAfterDelay(3*time.Second, withChange(completedRolloutDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }))
 		},
-		run.OutcomeGone: func(w *deploymentTestEnv) { w.changeAfterDelay(3*time.Second, goneDecision()) },
+		run.OutcomeGone: func(w *deploymentTestEnv) { w.changeAfterDelay(3*time.Second, goneDeploymentDecision()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentTestEnv(t, withNodeMarks(waitDecision(rollout.HeldByMachines)))
@@ -76,9 +76,9 @@ func TestRolloutStartsAfterItsDeploymentsNodeMarksAreWritten(t *testing.T) {
 		t,
 		withNodeMarks(withChange(waitDecision(""), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
 	)
-	w.rolloutScript = []deployment.Decision{completeDecision()}
+	w.rolloutScript = []deployment.Decision{completedRolloutDecision()}
 	w.mockWrites(10 * time.Second)
-	w.changeAfterDelay(3*time.Second, resizeDecision("roll"), goneDecision())
+	w.changeAfterDelay(3*time.Second, resizeDecision("roll"), goneDeploymentDecision())
 	w.env.RegisterWorkflow(workflows.Rollout)
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())

@@ -45,10 +45,10 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 		resizeDecision("grow"),
 		resizeDecision("grow"),
 		rollbackDecision(),
-		withChange(completeDecision(), func(d *deployment.Decision) {
-			d.Pending.Need, d.Report = attention.NeedScale, true
+		withChange(completedRolloutDecision(), func(d *deployment.Decision) {
+			d.Pending.Need, d.Report = attention.NeedScaling, true
 		}),
-		goneDecision(),
+		goneDeploymentDecision(),
 	)
 	w.mockWrites(0)
 	w.env.RegisterWorkflowWithOptions(
@@ -67,25 +67,28 @@ func TestADeploymentOfClusterAPIHasItsOwnActivities(t *testing.T) {
 	require.Equal(
 		t,
 		[]string{"", "", "", clusterAPIRolloutID, clusterAPIRolloutID, "", ""},
-		rolloutIDsInReads(w.decisionInputs),
+		requiredRolloutIDs(w.decisionInputs),
 	)
 	require.Equal(t, clusterAPIRolloutID, w.decisionInputs[5].Over, "the status may still name it")
 	require.Equal(t, "21", w.decisionInputs[6].Versions[capi.DeploymentsResource], "it sees the status that it wrote")
 }
 
-// rolloutIDsInReads returns the rollout ID that the status had to name in each decision.
-func rolloutIDsInReads(reads []deployment.Input) (names []string) {
+// requiredRolloutIDs returns the rollout ID that the status had to name in each decision.
+func requiredRolloutIDs(reads []deployment.Input) (names []string) {
 	for _, in := range reads {
 		names = append(names, in.WorkflowID)
 	}
 	return names
 }
 
-func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
+func TestClusterAPIDeploymentContinuesAsNewWithItsOwnKind(t *testing.T) {
 	w := newClusterAPITestEnv(
 		t,
-		withChange(completeDecision(), func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.NeedScale, true }),
-		completeDecision(),
+		withChange(
+			completedRolloutDecision(),
+			func(d *deployment.Decision) { d.Pending.Need, d.Report = attention.NeedScaling, true },
+		),
+		completedRolloutDecision(),
 	)
 	w.env.ExecuteWorkflow(workflows.ClusterAPIDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	var again *workflow.ContinueAsNewError
@@ -96,17 +99,17 @@ func TestADeploymentOfClusterAPIContinuesAsItsOwnKind(t *testing.T) {
 // A deployment that has lost Millwright's label also loses its finalizer, even during a rollout. The run then ends.
 func TestHandedOverClusterAPIDeploymentLosesItsFinalizer(t *testing.T) {
 	lost := deployment.Decision{
-		Pending: attention.Decision{Need: attention.NeedScale, Why: "it was handed over"},
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: "it was handed over"},
 		Release: true,
 	}
 	t.Run("while it is calm", func(t *testing.T) {
-		w := newClusterAPITestEnv(t, lost, goneDecision())
+		w := newClusterAPITestEnv(t, lost, goneDeploymentDecision())
 		w.runUntilGone(t, workflows.ClusterAPIDeployment)
 		require.Equal(t, []string{"FinalizeClusterAPIDeployment"}, w.activityLog)
 	})
 	t.Run("in a rollout", func(t *testing.T) {
 		w := newClusterAPITestEnv(t, waitDecision(rollout.HeldByMachines))
-		w.changeAfterDelay(time.Minute, lost, goneDecision())
+		w.changeAfterDelay(time.Minute, lost, goneDeploymentDecision())
 		w.env.ExecuteWorkflow(
 			workflows.ClusterAPIRollout,
 			workflows.RolloutInput{Input: run.Input{Ref: workflowstest.ObjectRef}, Revision: 7},
@@ -136,7 +139,7 @@ func TestClusterAPIRequestsAreWrittenByTheirOwnActivity(t *testing.T) {
 			}
 			s := workflowstest.NewOperatorForActivity("ApplyClusterAPIRequest", w.env, w.lock)
 			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
-			w.changeAfterDelay(10*time.Minute, goneDecision())
+			w.changeAfterDelay(10*time.Minute, goneDeploymentDecision())
 			start(w)
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(t, []any{"written"}, s.UpdateAnswers)

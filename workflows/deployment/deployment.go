@@ -24,26 +24,26 @@ type machineDeployment struct {
 // writes the sets. The workflow stays open as long as its object exists. After each completed change, the workflow
 // continues as new to keep its history short.
 func MachineDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return runDeployment(ctx, millwrightAdapter(), in)
+	return runDeployment(ctx, millwrightActivities(), in)
 }
 
 // ClusterAPIDeployment is MachineDeployment for a deployment of Cluster API. The deployment's sets are also objects of
 // Cluster API. The run also ends when the deployment no longer has Millwright's label.
 func ClusterAPIDeployment(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return runDeployment(ctx, clusterAPIAdapter(), in)
+	return runDeployment(ctx, clusterAPIActivities(), in)
 }
 
-func runDeployment(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
+func runDeployment(ctx workflow.Context, a apiActivities, in run.Input) (run.Result, error) {
 	m := &machineDeployment{
-		setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), adapter: a},
+		setWriter: setWriter{WorkflowState: run.NewWorkflowState(ctx, a.deploymentKind, a.resource, in), apiActivities: a},
 	}
 	m.Live, m.ContinuesAsNew = !in.Continued, true
 	return run.ExecuteLoop(ctx, m)
 }
 
-// Step carries out a decision, or waits for a change. A run that has changed something, and then
+// ExecuteStep carries out a decision, or waits for a change. A run that has changed something, and then
 // had nothing to do for SettledTimeBeforeContinueAsNew, continues as new.
-func (m *machineDeployment) Step(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
+func (m *machineDeployment) ExecuteStep(ctx workflow.Context, d deployment.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Pending.Why)
 	}
@@ -155,7 +155,7 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 	case d.Rollout.Create != nil:
 		return run.Step{Name: vocabulary.StepCreateSet, Why: d.Rollout.Why}
 	case len(d.Rollout.Resize) > 0:
-		return run.Step{Name: vocabulary.StepResizeSet, Why: d.Rollout.Why}
+		return run.Step{Name: vocabulary.StepResizeSets, Why: d.Rollout.Why}
 	case d.Pending.Need == attention.NeedDeletion:
 		return run.Step{Name: vocabulary.StepAwaitSets, Why: d.Pending.WaitText()}
 	case d.Pending.Need == attention.NeedReplacement && d.ReplaceHeld:
@@ -168,7 +168,7 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 		return run.Step{Name: vocabulary.StepAwaitReplacements, Why: d.Pending.WaitText()}
 	case d.Rollout.HoldBy == rollout.HeldByInvalidSpec:
 		return run.Step{
-			Name:      vocabulary.StepInvalid,
+			Name:      vocabulary.StepDeploymentInvalid,
 			Why:       d.Pending.WaitText(),
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,

@@ -50,7 +50,7 @@ func (w *deploymentTestEnv) runUntilGone(t *testing.T, workflow any) {
 }
 
 func TestMachineDeploymentLeavesTheSetsToItsRollout(t *testing.T) {
-	w := newDeploymentTestEnv(t, resizeDecision("grow"), goneDecision())
+	w := newDeploymentTestEnv(t, resizeDecision("grow"), goneDeploymentDecision())
 	w.mockWrites(0)
 	var got workflows.RolloutInput
 	var told []run.ChangeSignal
@@ -107,10 +107,10 @@ func TestMachineDeploymentContinuesWhenItsRolloutHasEnded(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		waitDecision(rollout.HeldByMachines),
-		withChange(completeDecision(), func(d *deployment.Decision) {
-			d.Pending.Need, d.Report = attention.NeedScale, true
+		withChange(completedRolloutDecision(), func(d *deployment.Decision) {
+			d.Pending.Need, d.Report = attention.NeedScaling, true
 		}),
-		completeDecision(),
+		completedRolloutDecision(),
 	)
 	w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 		return workflows.RolloutResult{Outcome: workflows.OutcomeCompleted}, nil
@@ -128,7 +128,7 @@ func TestMachineDeploymentRestartsAFailedOrTerminatedRollout(t *testing.T) {
 		"terminated": errors.New("terminated"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentTestEnv(t, resizeDecision("grow"), resizeDecision("grow"), goneDecision())
+			w := newDeploymentTestEnv(t, resizeDecision("grow"), resizeDecision("grow"), goneDeploymentDecision())
 			w.mockWrites(0)
 			w.mockRollout(func(_ workflow.Context, _ workflows.RolloutInput, start int) (workflows.RolloutResult, error) {
 				if start == 1 {
@@ -179,7 +179,7 @@ func TestMachineDeploymentStartsNoRolloutIfNoneIsDue(t *testing.T) {
 		{"there are no machines of another template", func(d *deployment.Decision) { d.Rollout.Rolling = false }, "ChangeSets"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			w := newDeploymentTestEnv(t, withChange(resizeDecision("grow"), row.change), goneDecision())
+			w := newDeploymentTestEnv(t, withChange(resizeDecision("grow"), row.change), goneDeploymentDecision())
 			w.mockWrites(0)
 			w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
 				return workflows.RolloutResult{}, nil
@@ -194,7 +194,7 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false }),
-		goneDecision(),
+		goneDeploymentDecision(),
 	)
 	w.mockWrites(0)
 	w.nextErrors["ChangeSets"] = conflictError()
@@ -207,9 +207,9 @@ func TestMachineDeploymentReadsLiveAfterAConflict(t *testing.T) {
 // No signal reports that a due time, for example the progress deadline, has passed.
 func TestMachineDeploymentDecidesAgainAtTheRecheckTime(t *testing.T) {
 	w := newDeploymentTestEnv(t)
-	w.decisionScript = []deployment.Decision{withChange(completeDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Rollout.Recheck = attention.NeedScale, w.startTime.Add(time.Minute)
-	}), goneDecision()}
+	w.decisionScript = []deployment.Decision{withChange(completedRolloutDecision(), func(d *deployment.Decision) {
+		d.Pending.Need, d.Rollout.Recheck = attention.NeedScaling, w.startTime.Add(time.Minute)
+	}), goneDeploymentDecision()}
 	w.runDeployment(t)
 	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)
 }

@@ -24,22 +24,22 @@ import (
 // deploymentTestEnv returns the decisions of a script for one deployment. deploymentTestEnv returns each decision once,
 // and then repeats the last decision. deploymentTestEnv records the activity calls in order.
 type deploymentTestEnv struct {
-	mu             sync.Mutex
-	env            *testsuite.TestWorkflowEnvironment
-	activityNames  map[string]string // names of activities that differ from the names for machine.sapcloud.io
-	startTime      time.Time
-	decisionScript []deployment.Decision
+	mu                    sync.Mutex
+	env                   *testsuite.TestWorkflowEnvironment
+	activityNameOverrides map[string]string // names of activities that differ from the names for machine.sapcloud.io
+	startTime             time.Time
+	decisionScript        []deployment.Decision
 	// decisions of a rollout that runs in parallel with the deployment's workflow; if nil, there is only one script
-	rolloutScript            []deployment.Decision
-	decisionInputs           []deployment.Input
-	rolloutInputs            []deployment.Input   // inputs of the activity that decides for the rollout
-	decisionTimes            []time.Duration      // time of each decision
-	activityLog              []string             // names of all activities that ran, except decisions
-	activityInputs           []any                // inputs of the activities in activityLog
-	nextErrors               map[string]error     // by activity name: error of the activity's next call
-	failsLocallyAndRegularly bool                 // the local activity and the regular activity both fail
-	checkTime                func(kube.ReadInput) // checks the time at which an activity writes the deployment
-	searchAttributes         map[string]any       // the last value of each search attribute, after recordSearchAttributes
+	rolloutScript       []deployment.Decision
+	decisionInputs      []deployment.Input
+	rolloutInputs       []deployment.Input   // inputs of the activity that decides for the rollout
+	decisionTimes       []time.Duration      // time of each decision
+	activityLog         []string             // names of all activities that ran, except decisions
+	activityInputs      []any                // inputs of the activities in activityLog
+	nextErrors          map[string]error     // by activity name: error of the activity's next call
+	failsBothActivities bool                 // the local activity and the regular activity both fail
+	checkWriteTime      func(kube.ReadInput) // checks the time at which an activity writes the deployment
+	searchAttributes    map[string]any       // the last value of each search attribute, after recordSearchAttributes
 }
 
 func newDeploymentTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTestEnv {
@@ -52,10 +52,10 @@ func newTestEnvWithActivityNames(
 	script ...deployment.Decision,
 ) *deploymentTestEnv {
 	w := &deploymentTestEnv{
-		env:            workflowstest.NewEnvironment(t),
-		activityNames:  named,
-		decisionScript: script,
-		nextErrors:     map[string]error{},
+		env:                   workflowstest.NewEnvironment(t),
+		activityNameOverrides: named,
+		decisionScript:        script,
+		nextErrors:            map[string]error{},
 	}
 	w.startTime = w.env.Now()
 	w.env.OnActivity(w.activityName("DecideDeployment"), mock.Anything, mock.Anything).
@@ -76,7 +76,7 @@ func newTestEnvWithActivityNames(
 			w.decisionScript = w.decisionScript[min(1, len(w.decisionScript)-1):]
 			return d, w.nextError("DecideDeployment")
 		})
-	w.checkTime = func(in kube.ReadInput) { workflowstest.AssertWorkflowTime(t, w.env, in) }
+	w.checkWriteTime = func(in kube.ReadInput) { workflowstest.AssertWorkflowTime(t, w.env, in) }
 	for name, answer := range map[string]any{
 		"FinalizeDeployment": mockWrite[kube.ReadInput](w, "FinalizeDeployment", "20"),
 		"ReportDeployment":   mockWrite[deployment.Report](w, "ReportDeployment", "21"),
@@ -89,7 +89,7 @@ func newTestEnvWithActivityNames(
 
 // activityName returns the name of an activity in this test environment.
 func (w *deploymentTestEnv) activityName(name string) string {
-	return cmp.Or(w.activityNames[name], name)
+	return cmp.Or(w.activityNameOverrides[name], name)
 }
 
 // recordSearchAttributes records the search attributes that a workflow sets. Call recordSearchAttributes after
@@ -126,9 +126,9 @@ func mockWrite[In, Out any](w *deploymentTestEnv, name string, out Out) func(con
 		w.activityLog, w.activityInputs = append(w.activityLog, w.activityName(name)), append(w.activityInputs, in)
 		switch in := any(in).(type) {
 		case kube.ReadInput:
-			w.checkTime(in)
+			w.checkWriteTime(in)
 		case deployment.Report:
-			w.checkTime(in.ReadInput)
+			w.checkWriteTime(in.ReadInput)
 		}
 		return out, w.nextError(name)
 	}
@@ -137,10 +137,10 @@ func mockWrite[In, Out any](w *deploymentTestEnv, name string, out Out) func(con
 // nextError returns the error of the next call of an activity.
 func (w *deploymentTestEnv) nextError(name string) error {
 	err := w.nextErrors[name]
-	if !w.failsLocallyAndRegularly || err == nil {
+	if !w.failsBothActivities || err == nil {
 		delete(w.nextErrors, name)
 	}
-	w.failsLocallyAndRegularly = w.failsLocallyAndRegularly && err == nil
+	w.failsBothActivities = w.failsBothActivities && err == nil
 	return err
 }
 
@@ -180,13 +180,13 @@ func (w *deploymentTestEnv) runRollout(t *testing.T) workflows.RolloutResult {
 
 // conflictError returns the error of a write that conflicts with a write of another client.
 func conflictError() error {
-	return temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+	return temporal.NewNonRetryableApplicationError("changed", kube.FailureTypeConflict, nil)
 }
 
 // resizeDecision returns a decision that changes the size of a set during the rollout to revision 7.
 func resizeDecision(why string) deployment.Decision {
 	return deployment.Decision{
-		Pending: attention.Decision{Need: attention.NeedScale, Why: why},
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: why},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Rolling:  true,
@@ -210,8 +210,8 @@ func waitDecision(holdBy string) deployment.Decision {
 	}
 }
 
-// completeDecision returns the decision of a deployment in which all machines have revision 7.
-func completeDecision() deployment.Decision {
+// completedRolloutDecision returns the decision of a deployment in which all machines have revision 7.
+func completedRolloutDecision() deployment.Decision {
 	return deployment.Decision{
 		Pending: attention.Decision{Why: "all is there"},
 		Version: "4",
@@ -219,8 +219,8 @@ func completeDecision() deployment.Decision {
 	}
 }
 
-// goneDecision returns the decision for a deployment that no longer exists.
-func goneDecision() deployment.Decision {
+// goneDeploymentDecision returns the decision for a deployment that no longer exists.
+func goneDeploymentDecision() deployment.Decision {
 	return deployment.Decision{Pending: attention.Decision{Why: "the object is gone"}, Gone: true}
 }
 

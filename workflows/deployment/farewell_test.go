@@ -47,7 +47,7 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID)) },
 			time.Minute,
 		)
-		w.changeAfterDelay(time.Hour, completeDecision())
+		w.changeAfterDelay(time.Hour, completedRolloutDecision())
 		require.Equal(t, deployment.OutcomeCompleted, w.runRollout(t).Outcome)
 		require.Equal(t, []string{end + "31"}, *told, "once, and with what it wrote")
 	})
@@ -58,7 +58,7 @@ func TestRolloutSignalsItsEndToItsFollower(t *testing.T) {
 			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal("other")) },
 			time.Minute,
 		)
-		w.changeAfterDelay(2*time.Minute, completeDecision())
+		w.changeAfterDelay(2*time.Minute, completedRolloutDecision())
 		w.env.RegisterDelayedCallback(
 			func() { w.env.SignalWorkflow(run.SignalChanged, newFollowSignal(deploymentID)) },
 			2*time.Minute+5*time.Second,

@@ -40,14 +40,14 @@ func newFollowTestEnv(t *testing.T, script ...deployment.Decision) *deploymentTe
 	return w
 }
 
-// bothResults contains the results of the two workflows of a test environment from newFollowTestEnv.
-type bothResults struct {
+// workflowResults contains the results of the two workflows of a test environment from newFollowTestEnv.
+type workflowResults struct {
 	rolloutResult   workflows.RolloutResult
 	deploymentError error
 }
 
 // runBothWorkflows runs the rollout and the deployment's workflow until the rollout ends.
-func (w *deploymentTestEnv) runBothWorkflows(t *testing.T) (o bothResults) {
+func (w *deploymentTestEnv) runBothWorkflows(t *testing.T) (o workflowResults) {
 	w.env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		start := func(id string, run, in any) workflow.ChildWorkflowFuture {
 			child := workflow.ExecuteChildWorkflow(
@@ -88,8 +88,8 @@ func (w *deploymentTestEnv) signalDeployment(t *testing.T, after time.Duration, 
 	}, after)
 }
 
-// setScripts replaces the scripts of the rollout and of the deployment's workflow.
-func (w *deploymentTestEnv) setScripts(beside deployment.Decision, script ...deployment.Decision) func() {
+// newScriptReplacer replaces the scripts of the rollout and of the deployment's workflow.
+func (w *deploymentTestEnv) newScriptReplacer(beside deployment.Decision, script ...deployment.Decision) func() {
 	return func() {
 		defer w.lock()()
 		w.rolloutScript, w.decisionScript = []deployment.Decision{beside}, script
@@ -103,19 +103,19 @@ func TestMachineDeploymentFollowsARolloutThatIsOpenAlready(t *testing.T) {
 		"as it would start it":       resizeDecision("grow"),
 		"as the status names it":     withRollout(resizeDecision("grow")),
 		"while only the size counts": withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: testTargets}}}),
-		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{
+		"where marks come first":     withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Rollout: rollout.Decision{MachineChanges: rollout.MachineChanges{Unmark: testTargets}}}),
+		"where the set is to be made": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Rollout: rollout.Decision{
 			SetChanges: rollout.SetChanges{Create: &rollout.SetCreation{Revision: 8}},
 		}}),
-		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Prepare: true}),
-		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Report: true}),
+		"where a finalizer is missing":   withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Prepare: true}),
+		"where only a report is to come": withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Report: true}),
 		"where machines are replaced":    withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}, Replace: true}),
 		"where it is being deleted":      withRollout(deployment.Decision{Pending: attention.Decision{Need: attention.NeedDeletion}, Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Delete: testTargets}}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFollowTestEnv(t, found)
 			w.signalDeployment(t, time.Minute, "9")
-			w.signalDeployment(t, 5*time.Minute, "10", w.setScripts(completeDecision(), goneDecision()))
+			w.signalDeployment(t, 5*time.Minute, "10", w.newScriptReplacer(completedRolloutDecision(), goneDeploymentDecision()))
 			o := w.runBothWorkflows(t)
 			require.NoError(t, o.deploymentError)
 			require.Equal(t, workflows.OutcomeCompleted, o.rolloutResult.Outcome)
@@ -147,10 +147,10 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 		t,
 		time.Minute,
 		"9",
-		w.setScripts(
-			withChange(completeDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }),
+		w.newScriptReplacer(
+			withChange(completedRolloutDecision(), func(d *deployment.Decision) { d.Rollout.Revision = 8 }),
 			then,
-			goneDecision(),
+			goneDeploymentDecision(),
 		),
 	)
 	o := w.runBothWorkflows(t)
@@ -162,13 +162,13 @@ func TestMachineDeploymentActsWhenARolloutThatItFollowedHasEnded(t *testing.T) {
 
 // Both the deployment's workflow and the rollout can write a request to the deployment. After the deployment's workflow
 // has written a request, it signals the rollout as after any other change.
-func TestMachineDeploymentThatFollowsARolloutTakesRequests(t *testing.T) {
+func TestMachineDeploymentThatFollowsARolloutAcceptsRequests(t *testing.T) {
 	w := newFollowTestEnv(t, withRollout(resizeDecision("grow")))
 	s := workflowstest.NewOperator(w.env, w.lock)
 	w.env.RegisterDelayedCallback(func() {
 		require.NoError(t, w.env.SignalWorkflowByID(deploymentID, run.RequestMessageName, pauseInput))
 	}, time.Minute)
-	w.signalDeployment(t, 2*time.Minute, "9", w.setScripts(completeDecision(), goneDecision()))
+	w.signalDeployment(t, 2*time.Minute, "9", w.newScriptReplacer(completedRolloutDecision(), goneDeploymentDecision()))
 	require.NoError(t, w.runBothWorkflows(t).deploymentError)
 	require.Len(t, s.AppliedRequests, 1)
 	require.Equal(t, pauseOrder, s.AppliedRequests[0].Order)
@@ -218,7 +218,7 @@ func TestMachineDeploymentActsWhenTheRolloutInItsStatusIsNotOpen(t *testing.T) {
 	scales := withRollout(
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling, d.Report = false, true }),
 	)
-	w := newDeploymentTestEnv(t, scales, scales, goneDecision())
+	w := newDeploymentTestEnv(t, scales, scales, goneDeploymentDecision())
 	w.mockWrites(0)
 	told := w.mockSignals(rolloutNotOpenError())
 	w.runDeployment(t)
@@ -240,7 +240,7 @@ func TestMachineDeploymentSignalsNoRolloutThatItStartedItself(t *testing.T) {
 		t,
 		resizeDecision("grow"),
 		withRollout(withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Rollout.Rolling = false })),
-		goneDecision(),
+		goneDeploymentDecision(),
 	)
 	w.mockWrites(0)
 	w.mockRollout(func(workflow.Context, workflows.RolloutInput, int) (workflows.RolloutResult, error) {
@@ -262,7 +262,7 @@ func TestMachineDeploymentNoticesATerminatedRollout(t *testing.T) {
 		w.decisionScript = []deployment.Decision{
 			withRollout(withChange(waitDecision(rollout.HeldByStep), due)),
 			withRollout(waitDecision(rollout.HeldByStep)),
-			goneDecision(),
+			goneDeploymentDecision(),
 		}
 		told := w.mockSignals(nil, rolloutNotOpenError())
 		w.runDeployment(t)
@@ -273,7 +273,7 @@ func TestMachineDeploymentNoticesATerminatedRollout(t *testing.T) {
 		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		told := w.mockSignals(nil, nil, rolloutNotOpenError())
 		w.env.RegisterDelayedCallback(func() { workflowstest.SignalChange(w.env) }, time.Minute)
-		w.changeAfterDelay(time.Hour, goneDecision())
+		w.changeAfterDelay(time.Hour, goneDeploymentDecision())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 		require.Len(t, *told, 3)
@@ -281,7 +281,7 @@ func TestMachineDeploymentNoticesATerminatedRollout(t *testing.T) {
 	t.Run("a signal that cannot be sent for another reason says nothing", func(t *testing.T) {
 		w := newDeploymentTestEnv(t, withRollout(waitDecision(rollout.HeldByMachines)))
 		w.mockSignals(errors.New("too many signals"), rolloutNotOpenError())
-		w.changeAfterDelay(time.Hour, goneDecision())
+		w.changeAfterDelay(time.Hour, goneDeploymentDecision())
 		w.runDeployment(t)
 		require.Equal(t, []time.Duration{0, time.Hour}, w.decisionTimes)
 	})
@@ -312,7 +312,7 @@ func TestMachineDeploymentShowsThatARolloutIsOpen(t *testing.T) {
 	)
 	w.mockSignals(nil, rolloutNotOpenError())
 	w.recordSearchAttributes()
-	w.changeAfterDelay(time.Minute, goneDecision())
+	w.changeAfterDelay(time.Minute, goneDeploymentDecision())
 	w.runDeployment(t)
 	require.Equal(t, "rollout", w.searchAttributes["Step"])
 }

@@ -9,9 +9,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter has the activities for the deployments and sets of one API, and the types of their workflows. An activity of
+// apiActivities has the activities for the deployments and sets of one API, and the types of their workflows. An activity of
 // type run.LocalActivity may run as a local activity. run.LocalActivity describes the rule.
-type adapter struct {
+type apiActivities struct {
 	deploymentKind, rolloutKind run.Kind
 	resource                    kube.Resource // resource of the deployments in the cache
 
@@ -32,10 +32,10 @@ type adapter struct {
 	markMachines, changeMachines  any // nil if the deployments of the API do not write machines
 }
 
-// millwrightAdapter returns the adapter for deployments of machine.sapcloud.io.
-func millwrightAdapter() adapter {
+// millwrightActivities returns the adapter for deployments of machine.sapcloud.io.
+func millwrightActivities() apiActivities {
 	a := new(deployment.Activities)
-	return adapter{
+	return apiActivities{
 		deploymentKind:     run.KindMachineDeployment,
 		rolloutKind:        run.KindRollout,
 		resource:           kube.DeploymentsResource,
@@ -52,11 +52,11 @@ func millwrightAdapter() adapter {
 	}
 }
 
-// clusterAPIAdapter returns the adapter for deployments of cluster.x-k8s.io. Cluster API's own controllers and the sets
+// clusterAPIActivities returns the adapter for deployments of cluster.x-k8s.io. Cluster API's own controllers and the sets
 // write the nodes and machines.
-func clusterAPIAdapter() adapter {
+func clusterAPIActivities() apiActivities {
 	a := new(capi.Activities)
-	return adapter{
+	return apiActivities{
 		deploymentKind:     run.KindClusterAPIDeployment,
 		rolloutKind:        run.KindClusterAPIRollout,
 		resource:           capi.DeploymentsResource,

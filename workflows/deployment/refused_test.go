@@ -21,7 +21,7 @@ import (
 
 // refusedError returns the error of a write that the API server refused.
 func refusedError() error {
-	return temporal.NewNonRetryableApplicationError("quota exceeded", kube.TypeRefused, nil)
+	return temporal.NewNonRetryableApplicationError("quota exceeded", kube.FailureTypeRefused, nil)
 }
 
 // resizeOnlyDecision returns a decision for a deployment or its rollout that only resizes one set.
@@ -41,7 +41,7 @@ func forEachSetWriter(t *testing.T, test func(t *testing.T, w *deploymentTestEnv
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentTestEnv(t, resizeOnlyDecision(), resizeOnlyDecision(), goneDecision())
+			w := newDeploymentTestEnv(t, resizeOnlyDecision(), resizeOnlyDecision(), goneDeploymentDecision())
 			w.mockWrites(0)
 			w.nextErrors["ChangeSets"] = refusedError()
 			test(t, w, func() {
@@ -118,9 +118,9 @@ func TestNodesThatCannotBeMarkedAreMarkedLater(t *testing.T) {
 					func(d *deployment.Decision) { d.Rollout.Resize = nil },
 				)
 				w.decisionScript = []deployment.Decision{mark}
-				w.nextErrors, w.failsLocallyAndRegularly = map[string]error{"ChangeNodes": failure}, true
+				w.nextErrors, w.failsBothActivities = map[string]error{"ChangeNodes": failure}, true
 				w.changeAfterDelay(3*time.Second, withChange(resizeOnlyDecision(), tainting), mark)
-				w.changeAfterDelay(9*time.Second, mark, mark, goneDecision())
+				w.changeAfterDelay(9*time.Second, mark, mark, goneDeploymentDecision())
 				run()
 				sized := slices.Index(w.activityLog, "ChangeSets")
 				require.Positive(t, sized)
@@ -139,9 +139,9 @@ func TestFailedNodeWriteIsRetriedAfterAWait(t *testing.T) {
 				resizeOnlyDecision(),
 				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.ClearUpdateLabels = nil, testTargets },
 			),
-			goneDecision(),
+			goneDeploymentDecision(),
 		}
-		w.nextErrors, w.failsLocallyAndRegularly = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
+		w.nextErrors, w.failsBothActivities = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}, true
 		run()
 		require.Equal(
 			t,
@@ -162,7 +162,7 @@ func TestNodesAreSelectedByARegularActivity(t *testing.T) {
 				resizeOnlyDecision(),
 				func(d *deployment.Decision) { d.Rollout.Resize, d.Rollout.Select = nil, testTargets },
 			),
-			goneDecision(),
+			goneDeploymentDecision(),
 		}
 		w.nextErrors = map[string]error{"ChangeNodes": temporal.NewTimeoutError(3, nil)}
 		run()
@@ -194,7 +194,7 @@ func TestASetThatIsRefusedIsReported(t *testing.T) {
 		d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 	})
 	counted := withChange(resizeOnlyDecision(), func(d *deployment.Decision) { d.Rollout.Resize, d.Report = nil, true })
-	w := newDeploymentTestEnv(t, making, making, counted, goneDecision())
+	w := newDeploymentTestEnv(t, making, making, counted, goneDeploymentDecision())
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
@@ -216,7 +216,7 @@ func TestDeletedDeploymentDropsTheRefusalOfItsSet(t *testing.T) {
 	w := newDeploymentTestEnv(t, making, going, calm)
 	w.mockWrites(0)
 	w.nextErrors["CreateSet"] = refusedError()
-	w.changeAfterDelay(time.Minute, goneDecision())
+	w.changeAfterDelay(time.Minute, goneDeploymentDecision())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef, Continued: true})
 	require.NoError(t, w.env.GetWorkflowError())
 	require.Equal(t, []string{"CreateSet", "ReportDeployment", "ReportDeployment"}, w.activityLog)
@@ -231,7 +231,7 @@ func TestStartTimeOfARefusalStays(t *testing.T) {
 			defer w.lock()()
 			w.nextErrors["ChangeSets"] = refusedError()
 		}, 5*time.Second)
-		w.changeAfterDelay(15*time.Second, goneDecision())
+		w.changeAfterDelay(15*time.Second, goneDeploymentDecision())
 		run()
 		var since []time.Duration
 		for _, order := range w.activityInputs {

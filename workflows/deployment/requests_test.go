@@ -18,12 +18,12 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// workflowsWithRequests returns the workflows that accept requests for a deployment. Each workflow runs until the
+// workflowsAcceptingRequests returns the workflows that accept requests for a deployment. Each workflow runs until the
 // deployment is gone.
-func workflowsWithRequests() map[string]func(*deploymentTestEnv) {
+func workflowsAcceptingRequests() map[string]func(*deploymentTestEnv) {
 	return map[string]func(*deploymentTestEnv){
 		"deployment": func(w *deploymentTestEnv) {
-			w.decisionScript = []deployment.Decision{completeDecision()}
+			w.decisionScript = []deployment.Decision{completedRolloutDecision()}
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, workflowsrun.Input{Ref: workflowstest.ObjectRef})
 		},
 		"rollout": func(w *deploymentTestEnv) {
@@ -36,15 +36,15 @@ func workflowsWithRequests() map[string]func(*deploymentTestEnv) {
 	}
 }
 
-// forEachWorkflow runs a test with each workflow of workflowsWithRequests.
-func forEachWorkflow(
+// forEachWorkflowAcceptingRequests runs a test with each workflow of workflowsAcceptingRequests.
+func forEachWorkflowAcceptingRequests(
 	t *testing.T,
 	test func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()),
 ) {
-	for name, run := range workflowsWithRequests() {
+	for name, run := range workflowsAcceptingRequests() {
 		t.Run(name, func(t *testing.T) {
 			w := newDeploymentTestEnv(t)
-			w.changeAfterDelay(10*time.Minute, goneDecision())
+			w.changeAfterDelay(10*time.Minute, goneDeploymentDecision())
 			test(t, w, workflowstest.NewOperator(w.env, w.lock), func() {
 				run(w)
 				require.NoError(t, w.env.GetWorkflowError())
@@ -63,7 +63,7 @@ var (
 )
 
 func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
+	forEachWorkflowAcceptingRequests(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		back := int64(3)
 		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 		s.RunAfterDelay(2*time.Minute, func() {
@@ -79,7 +79,7 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 			)
 		})
 		s.RunAfterDelay(3*time.Minute, func() {
-			s.SendUpdate(workflowsrun.RequestInput{Command: "approve", Actor: "ann", ApprovedSteps: 2})
+			s.SendUpdate(workflowsrun.RequestInput{Command: "approve", Actor: "ann", ApprovedStepCount: 2})
 			workflowstest.SignalChange(w.env)
 		})
 		run()
@@ -100,7 +100,7 @@ func TestRolloutRequestByUpdateIsWrittenAndAnswered(t *testing.T) {
 		}, s.AppliedRequests[1].Order)
 		require.Equal(
 			t,
-			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", ApprovedSteps: 2},
+			request.CommandOrder{Command: request.Approve, Actor: "somebody in Temporal who signs as ann", ApprovedStepCount: 2},
 			s.AppliedRequests[2].Order,
 		)
 		require.Equal(
@@ -118,11 +118,11 @@ func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 		// only machines accept the command force
 		`there is no command "force": the commands are start, pause`:             workflowstest.NewForceRequest("ann"),
 		"cancel needs a reason: reason TEXT":                                     workflowsrun.RequestInput{Command: "cancel"},
-		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", ApprovedSteps: 1},
+		`pause does not take "steps": it is for approve`:                         workflowsrun.RequestInput{Command: "pause", ApprovedStepCount: 1},
 		"the request cannot be read: json: cannot unmarshal string":              map[string]any{"command": "undo", "revision": "three"},
 		"the request is for a deployment with UID other, and this one has UID u": workflowsrun.RequestInput{Command: "pause", UID: "other"},
 	} {
-		forEachWorkflow(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
+		forEachWorkflowAcceptingRequests(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 			s.RunAfterDelay(time.Minute, func() { s.SendUpdate(in) })
 			run()
 			require.Len(t, s.UpdateRefusals, 1, want)
@@ -134,7 +134,7 @@ func TestInvalidRolloutRequestIsRefusedWithoutAnActivity(t *testing.T) {
 }
 
 func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
+	forEachWorkflowAcceptingRequests(t, func(t *testing.T, _ *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		s.Answer = activitiesrequest.Answer{Message: "deployment default/m-1 is paused already"}
 		s.RunAfterDelay(time.Minute, func() { s.SendUpdate(pauseInput) })
 		run()
@@ -144,7 +144,7 @@ func TestInapplicableRolloutRequestIsRefused(t *testing.T) {
 }
 
 func TestRolloutRequestBySignalIsWritten(t *testing.T) {
-	forEachWorkflow(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
+	forEachWorkflowAcceptingRequests(t, func(t *testing.T, w *deploymentTestEnv, s *workflowstest.Operator, run func()) {
 		s.RunAfterDelay(time.Minute, func() { s.SendSignal(pauseInput) })
 		s.RunAfterDelay(2*time.Minute, func() { s.SendSignal(map[string]any{"command": "approve", "steps": "all"}) })
 		s.RunAfterDelay(3*time.Minute, func() { s.SendSignal(workflowstest.NewForceRequest("ann")) })
@@ -224,7 +224,7 @@ func TestRolloutThatIsCancelledStopsWhenThereIsNothingToHold(t *testing.T) {
 func TestCancelledRolloutEndsAsGoneWithoutItsDeployment(t *testing.T) {
 	w := newDeploymentTestEnv(t, waitDecision(rollout.HeldByMachines))
 	w.env.OnActivity("ApplyRequest", mock.Anything, mock.Anything).
-		Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil))
+		Return(activitiesrequest.Answer{}, temporal.NewNonRetryableApplicationError("gone", kube.FailureTypeObjectGone, nil))
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, time.Minute)
 	require.Equal(t, workflowsrun.OutcomeGone, w.runRollout(t).Outcome)
 }

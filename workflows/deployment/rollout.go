@@ -19,9 +19,9 @@ import (
 // RolloutInput is the input of a rollout. Fields may be added. Fields must not be renamed or retyped.
 type RolloutInput struct {
 	run.Input
-	Revision int64          // the revision to roll out
-	Tally    rolloutFigures // figures of the earlier runs, after continue-as-new
-	Tell     string         // ID of the workflow that the rollout must signal when it ends; may be empty
+	Revision int64             // the revision to roll out
+	Tally    rolloutStatistics // figures of the earlier runs, after continue-as-new
+	Tell     string            // ID of the workflow that the rollout must signal when it ends; may be empty
 }
 
 // RolloutResult is the result of a rollout. All durations have the text format of Go.
@@ -53,13 +53,13 @@ const (
 	OutcomeStopped    = "Stopped"    // the workflow was cancelled, and there was no rollout to put on hold
 )
 
-// IsCalm returns false, because a rollout that has ended does not start again.
-func (RolloutResult) IsCalm() bool { return false }
+// MayContinue returns false, because a rollout that has ended does not start again.
+func (RolloutResult) MayContinue() bool { return false }
 
 type rolloutState struct {
 	setWriter
-	revision int64
-	figures  rolloutFigures
+	revision   int64
+	statistics rolloutStatistics
 }
 
 // Rollout replaces or updates the machines of a deployment until all have one revision. During this time, Rollout also
@@ -67,32 +67,32 @@ type rolloutState struct {
 // writes the deployment's sets and status. Each decision uses the current state, so a run may be terminated at any
 // time. After a termination, the deployment's workflow starts a new rollout, which continues the work.
 func Rollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	return runRollout(ctx, millwrightAdapter(), in)
+	return runRollout(ctx, millwrightActivities(), in)
 }
 
 // ClusterAPIRollout is Rollout for a deployment of Cluster API.
 func ClusterAPIRollout(ctx workflow.Context, in RolloutInput) (RolloutResult, error) {
-	return runRollout(ctx, clusterAPIAdapter(), in)
+	return runRollout(ctx, clusterAPIActivities(), in)
 }
 
-func runRollout(ctx workflow.Context, a adapter, in RolloutInput) (RolloutResult, error) {
+func runRollout(ctx workflow.Context, a apiActivities, in RolloutInput) (RolloutResult, error) {
 	w := setWriter{
 		WorkflowState:  run.NewWorkflowState(ctx, a.rolloutKind, a.resource, in.Input),
-		adapter:        a,
+		apiActivities:  a,
 		reportInterval: run.MinReportInterval,
 	}
 	w.statusRolloutID = w.rolloutID(ctx, in.Revision)
-	r := &rolloutState{setWriter: w, revision: in.Revision, figures: in.Tally}
+	r := &rolloutState{setWriter: w, revision: in.Revision, statistics: in.Tally}
 	r.ID, r.Live, r.Tell = r.statusRolloutID, !in.Continued, in.Tell
-	if now := workflow.Now(ctx); r.figures.Began.IsZero() {
-		r.figures.Began, r.figures.Seen = now, now
+	if now := workflow.Now(ctx); r.statistics.Began.IsZero() {
+		r.statistics.Began, r.statistics.Seen = now, now
 	}
 	return run.ExecuteLoop(ctx, r)
 }
 
 func (r *rolloutState) NextInput() any {
 	in := run.Input{Ref: r.Ref, Versions: r.Versions, Continued: true}
-	return RolloutInput{Input: in, Revision: r.revision, Tally: r.figures, Tell: r.Tell}
+	return RolloutInput{Input: in, Revision: r.revision, Tally: r.statistics, Tell: r.Tell}
 }
 
 // FinishOpenWork signals the end of this rollout to the workflow that has requested this signal. A workflow that
@@ -121,7 +121,7 @@ func (r *rolloutState) holdDeployment(ctx workflow.Context) (*RolloutResult, err
 	order := request.CommandOrder{Command: request.Cancel, Reason: "its workflow was cancelled", Revision: &r.revision}
 	answer, err := r.ApplyRequest(ctx, order, true)
 	switch {
-	case run.IsFailureOfType(err, kube.TypeObjectGone):
+	case run.IsFailureOfType(err, kube.FailureTypeObjectGone):
 		return r.newResult(ctx, run.OutcomeGone, "the object is gone")
 	case err == nil && !answer.Applied:
 		return r.newResult(ctx, OutcomeStopped, answer.Message)
@@ -143,8 +143,8 @@ func (r *rolloutState) Decide(ctx workflow.Context) (d deployment.Decision, err 
 	return d, err
 }
 
-// Step ends the rollout, carries out the decision, or waits. If the rollout is cancelled, Step writes the hold.
-func (r *rolloutState) Step(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
+// ExecuteStep ends the rollout, carries out the decision, or waits. If the rollout is cancelled, Step writes the hold.
+func (r *rolloutState) ExecuteStep(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if ctx.Err() != nil {
 		return r.holdDeployment(ctx)
 	}
@@ -159,7 +159,7 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 	if d.Gone {
 		return r.endRollout(ctx, run.OutcomeGone, d)
 	}
-	r.figures.addDecision(workflow.Now(ctx), d)
+	r.statistics.addDecision(workflow.Now(ctx), d)
 	if outcome := r.finalOutcome(d); outcome != "" {
 		return r.endRollout(ctx, outcome, d)
 	}
@@ -220,14 +220,14 @@ func (r *rolloutState) endRollout(ctx workflow.Context, outcome string, d deploy
 
 // newResult returns the result of a rollout that ends now, and makes the outcome a search attribute.
 func (r *rolloutState) newResult(ctx workflow.Context, outcome, why string) (*RolloutResult, error) {
-	result := r.figures.newResult(workflow.Now(ctx))
+	result := r.statistics.newResult(workflow.Now(ctx))
 	result.Outcome, result.Why, result.Revision, result.Versions = outcome, why, r.revision, r.Versions
 	return &result, run.SetOutcome(ctx, outcome)
 }
 
-// rolloutFigures has the numbers from which a rollout computes its result. A run that continues as new passes these
+// rolloutStatistics has the numbers from which a rollout computes its result. A run that continues as new passes these
 // figures to the next run.
-type rolloutFigures struct {
+type rolloutStatistics struct {
 	Began    time.Time
 	Seen     time.Time // time of the last decision
 	Old      int       // number of machines of earlier templates at the last decision
@@ -246,7 +246,7 @@ type waitTotal struct {
 }
 
 // addDecision updates the figures after a decision.
-func (t *rolloutFigures) addDecision(now time.Time, d deployment.Decision) {
+func (t *rolloutStatistics) addDecision(now time.Time, d deployment.Decision) {
 	t.Replaced += max(t.Old-d.Picture.Old, 0)
 	t.Old = d.Picture.Old
 	t.addWait(now.Sub(t.Seen))
@@ -260,7 +260,7 @@ func (t *rolloutFigures) addDecision(now time.Time, d deployment.Decision) {
 	}
 }
 
-func (t *rolloutFigures) addWait(took time.Duration) {
+func (t *rolloutStatistics) addWait(took time.Duration) {
 	if t.For == "" || took <= 0 {
 		return
 	}
@@ -273,13 +273,13 @@ func (t *rolloutFigures) addWait(took time.Duration) {
 }
 
 // endStep adds the duration of the last step to the figures.
-func (t *rolloutFigures) endStep(now time.Time) {
+func (t *rolloutStatistics) endStep(now time.Time) {
 	if took := now.Sub(t.Since); t.Step != "" && took > t.SlowTook {
 		t.Slowest, t.SlowTook = t.Step, took
 	}
 }
 
-func (t *rolloutFigures) newResult(now time.Time) RolloutResult {
+func (t *rolloutStatistics) newResult(now time.Time) RolloutResult {
 	t.addWait(now.Sub(t.Seen))
 	t.Seen = now
 	t.endStep(now)

@@ -19,8 +19,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// withCounts returns the decision with old machines of earlier templates and updated machines of the new template.
-func withCounts(d deployment.Decision, old, updated int) deployment.Decision {
+// withMachineCounts returns the decision with old machines of earlier templates and updated machines of the new template.
+func withMachineCounts(d deployment.Decision, old, updated int) deployment.Decision {
 	d.Picture.Old, d.Picture.Counts.Updated, d.Picture.Counts.Replicas = old, updated, old+updated
 	return d
 }
@@ -33,17 +33,17 @@ func withBlocker(d deployment.Decision, reason string) deployment.Decision {
 func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
-		withCounts(resizeDecision("one more"), 3, 0),
-		withCounts(waitDecision(rollout.HeldByMachines), 3, 1),
+		withMachineCounts(resizeDecision("one more"), 3, 0),
+		withMachineCounts(waitDecision(rollout.HeldByMachines), 3, 1),
 	)
 	w.mockWrites(0)
 	w.changeAfterDelay(
 		time.Minute,
-		withCounts(resizeDecision("another one"), 1, 1),
-		withBlocker(withCounts(waitDecision(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
+		withMachineCounts(resizeDecision("another one"), 1, 1),
+		withBlocker(withMachineCounts(waitDecision(rollout.HeldByMachines), 1, 2), "ResourceExhausted"),
 	)
-	w.changeAfterDelay(3*time.Minute, withCounts(waitDecision(rollout.HeldByStep), 1, 2))
-	w.changeAfterDelay(3*time.Minute+30*time.Second, withCounts(completeDecision(), 0, 3))
+	w.changeAfterDelay(3*time.Minute, withMachineCounts(waitDecision(rollout.HeldByStep), 1, 2))
+	w.changeAfterDelay(3*time.Minute+30*time.Second, withMachineCounts(completedRolloutDecision(), 0, 3))
 	result := w.runRollout(t)
 	require.Equal(t, workflows.RolloutResult{
 		Outcome:  workflows.OutcomeCompleted,
@@ -78,10 +78,10 @@ func TestRolloutRunsUntilAllMachinesHaveTheRevision(t *testing.T) {
 
 // A rollout ends only after its last report is written.
 func TestRolloutEndsWhenNothingIsLeftToDo(t *testing.T) {
-	last := withChange(completeDecision(), func(d *deployment.Decision) {
-		d.Pending.Need, d.Report, d.Rollout.Delete = attention.NeedScale, true, []rollout.ObjectTarget{{Name: "s-1"}}
+	last := withChange(completedRolloutDecision(), func(d *deployment.Decision) {
+		d.Pending.Need, d.Report, d.Rollout.Delete = attention.NeedScaling, true, []rollout.ObjectTarget{{Name: "s-1"}}
 	})
-	w := newDeploymentTestEnv(t, last, completeDecision())
+	w := newDeploymentTestEnv(t, last, completedRolloutDecision())
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"ChangeSets", "ReportDeployment"}, w.activityLog)
@@ -121,8 +121,8 @@ func TestRolloutWritesItsCountsOnceASecond(t *testing.T) {
 	written(3, time.Minute+300*time.Millisecond) // more than MinReportInterval has passed since the last report
 	w.changeAfterDelay(
 		time.Minute+400*time.Millisecond,
-		withChange(completeDecision(), func(d *deployment.Decision) { d.Report = true }),
-		completeDecision(),
+		withChange(completedRolloutDecision(), func(d *deployment.Decision) { d.Report = true }),
+		completedRolloutDecision(),
 	)
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Len(t, w.activityLog, 4, "a complete rollout is reported at once")
@@ -143,7 +143,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 		{"the template changed, and gets no set now", func(d *deployment.Decision) { d.Rollout.Revision, d.Rollout.NoSet = 0, true }, workflows.OutcomeSuperseded, "the template changed"},
 		{"the deployment is being deleted", func(d *deployment.Decision) { d.Pending.Need, d.Rollout.Revision = attention.NeedDeletion, 0 }, workflows.OutcomeSuperseded, "the deployment is being deleted"},
 		{"somebody cancelled it", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByCancel }, workflows.OutcomeCancelled, "hold"},
-		{"the deployment is gone", func(d *deployment.Decision) { *d = goneDecision() }, run.OutcomeGone, "the object is gone"},
+		{"the deployment is gone", func(d *deployment.Decision) { *d = goneDeploymentDecision() }, run.OutcomeGone, "the object is gone"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			d := withChange(resizeDecision("hold"), func(d *deployment.Decision) {
@@ -164,7 +164,7 @@ func TestEndedRolloutWritesNothing(t *testing.T) {
 // rollbackDecision returns a decision that rolls back to the template of an earlier set.
 func rollbackDecision() deployment.Decision {
 	d := deployment.Decision{
-		Pending: attention.Decision{Need: attention.NeedScale, Why: "go back"},
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7, Why: "return to revision 6", Rollback: &rollout.Rollback{
@@ -179,7 +179,7 @@ func rollbackDecision() deployment.Decision {
 func pinDecision() deployment.Decision {
 	pin := &rollout.Pin{Set: "pool-6", Revision: 6, Why: "1 machine of it failed, 0 allowed"}
 	return deployment.Decision{
-		Pending: attention.Decision{Need: attention.NeedScale, Why: "go back"},
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: "go back"},
 		Version: "4",
 		Rollout: rollout.Decision{
 			Revision: 7,
@@ -230,7 +230,7 @@ func TestRolloutEndsIfItsRevisionIsPinned(t *testing.T) {
 }
 
 func TestPinIsDecidedAgainAfterAConflict(t *testing.T) {
-	w := newDeploymentTestEnv(t, pinDecision(), goneDecision())
+	w := newDeploymentTestEnv(t, pinDecision(), goneDeploymentDecision())
 	w.mockWrites(0)
 	w.nextErrors["ReportDeployment"] = conflictError()
 	require.Equal(t, run.OutcomeGone, w.runRollout(t).Outcome)
@@ -242,7 +242,7 @@ func TestRolloutContinuesWithoutASetToRollBackTo(t *testing.T) {
 	nowhere := withChange(rollbackDecision(), func(d *deployment.Decision) {
 		d.Rollout.Rollback = &rollout.Rollback{Revision: 5, Why: "no such set"}
 	})
-	w := newDeploymentTestEnv(t, nowhere, completeDecision())
+	w := newDeploymentTestEnv(t, nowhere, completedRolloutDecision())
 	w.mockWrites(0)
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(t, []string{"RollBackDeployment"}, w.activityLog, "what asked for it is cleared")
@@ -251,7 +251,7 @@ func TestRolloutContinuesWithoutASetToRollBackTo(t *testing.T) {
 func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 	for name, failure := range map[string]error{
 		"conflict":  conflictError(),
-		"gone":      temporal.NewNonRetryableApplicationError("gone", kube.TypeObjectGone, nil),
+		"gone":      temporal.NewNonRetryableApplicationError("gone", kube.FailureTypeObjectGone, nil),
 		"timed out": temporal.NewTimeoutError(3, errors.New("slow")), // enum value 3 is schedule-to-close
 	} {
 		for _, activity := range []string{"ChangeSets", "RollBackDeployment"} {
@@ -260,12 +260,12 @@ func TestRolloutReadsLiveAfterAnUnexpectedError(t *testing.T) {
 				if activity == "RollBackDeployment" {
 					d = rollbackDecision()
 				}
-				w := newDeploymentTestEnv(t, d, completeDecision())
+				w := newDeploymentTestEnv(t, d, completedRolloutDecision())
 				w.mockWrites(0)
 				w.nextErrors[activity] = failure
 				log := []string{activity}
 				if name == "timed out" && activity == "ChangeSets" { // the local activity has already run
-					w.failsLocallyAndRegularly, log = true, append(log, activity)
+					w.failsBothActivities, log = true, append(log, activity)
 				}
 				result := w.runRollout(t)
 				require.Equal(t, workflows.OutcomeCompleted, result.Outcome)
@@ -293,7 +293,7 @@ func TestRolloutRecordsTheStepBeforeItResizes(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("next stage"), func(d *deployment.Decision) { d.Rollout.Record, d.Report = record, true }),
-		completeDecision(),
+		completedRolloutDecision(),
 	)
 	w.mockWrites(0)
 	w.runRollout(t)
@@ -313,7 +313,7 @@ func TestRolloutResizesNothingIfTheStepIsNotRecorded(t *testing.T) {
 			resizeDecision("next stage"),
 			func(d *deployment.Decision) { d.Rollout.Record = &rollout.Progress{Revision: 7} },
 		),
-		completeDecision(),
+		completedRolloutDecision(),
 	)
 	w.mockWrites(0)
 	w.nextErrors["ReportDeployment"] = conflictError()
@@ -336,7 +336,7 @@ func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 		at(time.Minute),
 		waitDecision(rollout.HeldByMachines),
 	}
-	w.changeAfterDelay(time.Hour, completeDecision())
+	w.changeAfterDelay(time.Hour, completedRolloutDecision())
 	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
 	require.Equal(
 		t,
@@ -349,8 +349,8 @@ func TestRolloutDecidesAgainAtTheRecheckTime(t *testing.T) {
 func TestRolloutThatContinuesAsNewKeepsItsFigures(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
-		withCounts(resizeDecision("one more"), 3, 0),
-		withCounts(waitDecision(rollout.HeldByMachines), 2, 1),
+		withMachineCounts(resizeDecision("one more"), 3, 0),
+		withMachineCounts(waitDecision(rollout.HeldByMachines), 2, 1),
 	)
 	w.mockWrites(0)
 	w.env.RegisterDelayedCallback(func() {
@@ -372,7 +372,7 @@ func TestRolloutThatContinuesAsNewKeepsItsFigures(t *testing.T) {
 	)
 	require.Equal(t, int64(7), in.Revision)
 
-	later := newDeploymentTestEnv(t, withCounts(completeDecision(), 0, 3))
+	later := newDeploymentTestEnv(t, withMachineCounts(completedRolloutDecision(), 0, 3))
 	later.env.SetStartTime(w.startTime.Add(2 * time.Minute))
 	later.env.ExecuteWorkflow(workflows.Rollout, in)
 	var result workflows.RolloutResult
@@ -407,12 +407,12 @@ func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		deployment.Decision{
-			Pending: attention.Decision{Need: attention.NeedScale},
+			Pending: attention.Decision{Need: attention.NeedScaling},
 			Rollout: rollout.Decision{Revision: 7, HoldBy: rollout.HeldByInvalidSpec, Why: "hold"},
 		},
 	)
 	w.recordSearchAttributes()
-	w.changeAfterDelay(time.Minute, goneDecision())
+	w.changeAfterDelay(time.Minute, goneDeploymentDecision())
 	w.runRollout(t)
 	require.Equal(t, []any{"invalid", true}, []any{w.searchAttributes["Step"], w.searchAttributes["Stuck"]})
 }

@@ -21,7 +21,7 @@ import (
 // the sets and the status.
 type setWriter struct {
 	*run.WorkflowState
-	adapter
+	apiActivities
 	statusRolloutID string // workflow ID that the status must name; if empty, the status may name any ID
 	endedRolloutID  string // ID of a rollout that has ended but that the status may still name; may be empty
 	// minimum time between two reports of counts and conditions; zero: each change is reported at once
@@ -66,7 +66,7 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 		)
 	}
 	if d.Rollout.Record != nil {
-		if err := w.writeReport(ctx, d, d.Rollout.Record); err != nil {
+		if err := w.writeStatus(ctx, d, d.Rollout.Record); err != nil {
 			return true, err
 		}
 	}
@@ -93,7 +93,7 @@ func (w *setWriter) applyDecision(ctx workflow.Context, d deployment.Decision) (
 		}
 	}
 	if w.isStatusWriteDue(d, workflow.Now(ctx)) {
-		return true, w.writeReport(ctx, d, nil)
+		return true, w.writeStatus(ctx, d, nil)
 	}
 	return acted || d.Rollout.Record != nil, nil
 }
@@ -120,8 +120,8 @@ func (w *setWriter) earliestReportTime(d deployment.Decision) time.Time {
 	return w.lastReportTime.Add(w.reportInterval)
 }
 
-// writeReport writes the status, and the record of the rollout if record is not nil.
-func (w *setWriter) writeReport(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
+// writeStatus writes the status, and the record of the rollout if record is not nil.
+func (w *setWriter) writeStatus(ctx workflow.Context, d deployment.Decision, record *rollout.Progress) error {
 	report := deployment.Report{Input: w.decisionInput(ctx), Record: record, NoSet: w.currentSetRefusalReason}
 	w.reportedStep = ""
 	if d.Pending.Need != attention.NeedNothing {
@@ -144,7 +144,7 @@ func (w *setWriter) restoreTemplate(ctx workflow.Context, d deployment.Decision)
 	}
 	order := deployment.RollbackInput{Deployment: w.Ref, Version: d.Version, Rollback: *d.Rollout.Rollback}
 	var done kube.MinVersions
-	err := workflow.ExecuteActivity(run.BatchOptions(ctx, d.Rollout.Rollback.Why, 1), w.adapter.rollBackDeployment, order).
+	err := workflow.ExecuteActivity(run.BatchOptions(ctx, d.Rollout.Rollback.Why, 1), w.apiActivities.rollBackDeployment, order).
 		Get(ctx, &done)
 	w.RaiseMinVersions(done)
 	return err
@@ -212,9 +212,9 @@ func (w *setWriter) FinishOpenWork(ctx workflow.Context, _ bool) { w.awaitNodeMa
 // If the API server refused a write, reportRefusal shows the refusal and writes the status. reportRefusal returns err,
 // and the run loop waits.
 func (w *setWriter) reportRefusal(ctx workflow.Context, d deployment.Decision, err error) error {
-	if run.IsFailureOfType(err, kube.TypeRefused) {
+	if run.IsFailureOfType(err, kube.FailureTypeRefused) {
 		w.ShowRefusal(ctx, err)
-		_ = w.writeReport(ctx, d, nil) // ignore the error, because the API server may also refuse the status
+		_ = w.writeStatus(ctx, d, nil) // ignore the error, because the API server may also refuse the status
 	}
 	return err
 }
@@ -278,11 +278,11 @@ func rolloutStep(d deployment.Decision) run.Step {
 			d.Rollout.TargetRevision(), d.Picture.Counts.Replicas-d.Picture.Old, d.Picture.Wanted,
 		)
 	case d.Rollout.HoldBy == rollout.HeldByInvalidSpec:
-		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepInvalid, []string{vocabulary.ReasonInvalid}, true
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepDeploymentInvalid, []string{vocabulary.ReasonInvalid}, true
 	case d.Rollout.HoldBy == rollout.HeldByPause:
-		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepPaused, []string{vocabulary.BlockedPaused}, true
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepDeploymentPaused, []string{vocabulary.BlockedByPause}, true
 	case d.Rollout.Pause != nil && d.Rollout.Pause.Approve:
-		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepAwaitApproval, []string{vocabulary.BlockedApproval}, true
+		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepAwaitApproval, []string{vocabulary.BlockedByMissingApproval}, true
 	case d.Rollout.Pause != nil:
 		s.Name = vocabulary.StepAwaitPausePoint
 	default:

@@ -25,7 +25,7 @@ func allChangesDecision() deployment.Decision {
 }
 
 func TestNodesSetsAndMachinesAreChangedConcurrently(t *testing.T) {
-	w := newDeploymentTestEnv(t, allChangesDecision(), completeDecision())
+	w := newDeploymentTestEnv(t, allChangesDecision(), completedRolloutDecision())
 	w.mockWrites(10 * time.Second)
 	w.runRollout(t)
 	require.ElementsMatch(t, []string{"ChangeNodes", "ChangeSets", "ChangeMachines"}, w.activityLog)
@@ -40,7 +40,7 @@ func TestNodesSetsAndMachinesAreChangedConcurrently(t *testing.T) {
 func TestAllWritesAreAwaitedIfOneFails(t *testing.T) {
 	for _, name := range []string{"ChangeNodes", "ChangeSets", "ChangeMachines"} {
 		t.Run(name, func(t *testing.T) {
-			w := newDeploymentTestEnv(t, allChangesDecision(), completeDecision())
+			w := newDeploymentTestEnv(t, allChangesDecision(), completedRolloutDecision())
 			w.mockWrites(10 * time.Second)
 			w.nextErrors[name] = conflictError()
 			w.runRollout(t)
@@ -94,8 +94,8 @@ func TestEachListOfADecisionHasItsActivity(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentTestEnv(
 				t,
-				deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Version: "4", Rollout: row.d},
-				goneDecision(),
+				deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Version: "4", Rollout: row.d},
+				goneDeploymentDecision(),
 			)
 			w.mockWrites(0)
 			w.runRollout(t)
@@ -108,7 +108,7 @@ func TestReplacementsAreGrantedWhileARolloutIsOpen(t *testing.T) {
 	w := newDeploymentTestEnv(
 		t,
 		withChange(resizeDecision("grow"), func(d *deployment.Decision) { d.Replace, d.Report = true, true }),
-		completeDecision(),
+		completedRolloutDecision(),
 	)
 	w.mockWrites(0)
 	w.runRollout(t)
@@ -126,7 +126,7 @@ func TestHeldReplacementsAreDecidedAgainDuringARollout(t *testing.T) {
 		withChange(waitDecision(rollout.HeldByMachines), func(d *deployment.Decision) {
 			d.ReplaceHeld, d.ReplaceHeldUntil, d.Rollout.Recheck = true, w.startTime.Add(time.Minute), w.startTime.Add(time.Hour)
 		}),
-		completeDecision(),
+		completedRolloutDecision(),
 	}
 	w.runRollout(t)
 	require.Equal(t, []time.Duration{0, time.Minute}, w.decisionTimes)
@@ -161,7 +161,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 			w := newDeploymentTestEnv(
 				t,
 				withChange(waitDecision(rollout.HeldByMachines), row.change),
-				goneDecision(),
+				goneDeploymentDecision(),
 			) // the last decision contains no step
 			w.mockWrites(0)
 			w.recordSearchAttributes()
@@ -181,7 +181,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 // The status is written because it is out of date. The status contains the cause for which the deployment waits.
 func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 	pending := attention.Decision{
-		Need:  attention.NeedScale,
+		Need:  attention.NeedScaling,
 		Why:   "status is out of date",
 		Waits: "1 machine is being replaced: m-1",
 	}
@@ -191,7 +191,7 @@ func TestStaleStatusIsWrittenWithItsCause(t *testing.T) {
 		deployment.Decision{Pending: pending, Report: true},
 		deployment.Decision{Pending: pending},
 	)
-	w.changeAfterDelay(10*time.Second, goneDecision())
+	w.changeAfterDelay(10*time.Second, goneDeploymentDecision())
 	w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 	require.NoError(t, w.env.GetWorkflowError())
 	report, is := w.activityInputs[0].(deployment.Report)
@@ -207,17 +207,17 @@ func TestSearchAttributesShowTheStepOfADeployment(t *testing.T) {
 		blockedBy any
 		stuck     any
 	}{
-		{"calm", completeDecision(), nil, nil, nil},
+		{"calm", completedRolloutDecision(), nil, nil, nil},
 		{"to go", deployment.Decision{Pending: attention.Decision{Need: attention.NeedDeletion}}, "await-sets", nil, nil},
 		{"machines are replaced", deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}}, "await-replacements", nil, nil},
 		{"machines may not be replaced", deployment.Decision{Pending: attention.Decision{Need: attention.NeedReplacement}, ReplaceHeld: true}, "await-replacements", []string{"ReplacementHeld"}, nil},
-		{"nothing can be done with it", deployment.Decision{Pending: attention.Decision{Need: attention.NeedScale}, Rollout: rollout.Decision{HoldBy: rollout.HeldByInvalidSpec}}, "invalid", []string{"Invalid"}, true},
+		{"nothing can be done with it", deployment.Decision{Pending: attention.Decision{Need: attention.NeedScaling}, Rollout: rollout.Decision{HoldBy: rollout.HeldByInvalidSpec}}, "invalid", []string{"Invalid"}, true},
 		{"its rollout was cancelled", waitDecision(rollout.HeldByCancel), nil, nil, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w := newDeploymentTestEnv(t, row.d)
 			w.recordSearchAttributes()
-			w.changeAfterDelay(10*time.Second, goneDecision())
+			w.changeAfterDelay(10*time.Second, goneDeploymentDecision())
 			w.env.ExecuteWorkflow(workflows.MachineDeployment, run.Input{Ref: workflowstest.ObjectRef})
 			require.NoError(t, w.env.GetWorkflowError())
 			require.Equal(

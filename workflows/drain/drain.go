@@ -47,12 +47,12 @@ type Result struct {
 	Versions kube.MinVersions `json:",omitempty"`
 }
 
-// IsCalm returns false, because a drain that has ended does not start again.
-func (Result) IsCalm() bool { return false }
+// MayContinue returns false, because a drain that has ended does not start again.
+func (Result) MayContinue() bool { return false }
 
 type nodeDrain struct {
 	*run.WorkflowState
-	adapter
+	apiActivities
 	Input
 	lastDecision       activities.Decision
 	lastEvictionResult activities.EvictionResult // result of the last eviction
@@ -60,7 +60,7 @@ type nodeDrain struct {
 	passedDeadline        time.Time
 	acceptedEvictionCount int
 	// removal means that the drain has written to the status, but has not yet read back from it
-	unconfirmedMeans        drain.RemovalMeans
+	unconfirmedRemovalMeans drain.RemovalMeans
 	unansweredDecisionCount int // consecutive decisions without an answer from the node's cluster
 }
 
@@ -76,13 +76,13 @@ func (d *nodeDrain) NextInput() any {
 // machine's condition Drained and its events show the progress. Drain is a child of the machine's workflow and ends
 // with the machine's run.
 func Drain(ctx workflow.Context, in Input) (Result, error) {
-	return runDrain(ctx, millwrightAdapter(), in)
+	return runDrain(ctx, millwrightActivities(), in)
 }
 
-func runDrain(ctx workflow.Context, a adapter, in Input) (Result, error) {
+func runDrain(ctx workflow.Context, a apiActivities, in Input) (Result, error) {
 	d := &nodeDrain{
 		WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, run.Input{Ref: in.Ref, Versions: in.Versions}),
-		adapter:       a,
+		apiActivities: a,
 		Input:         in,
 	}
 	if in.Seen != nil {
@@ -108,8 +108,8 @@ func (d *nodeDrain) writeStatus(ctx workflow.Context, summary string, report mac
 	return run.ReportMachineStatus(ctx, d.WorkflowState, summary, d.reportDrain, report)
 }
 
-// Step carries out a decision. If the result is not nil, the drain ends.
-func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Result, error) {
+// ExecuteStep carries out a decision. If the result is not nil, the drain ends.
+func (d *nodeDrain) ExecuteStep(ctx workflow.Context, next activities.Decision) (*Result, error) {
 	if next.Result != "" {
 		return d.recordOutcome(ctx, next.Result, next.Why)
 	}
@@ -129,7 +129,7 @@ func (d *nodeDrain) Step(ctx workflow.Context, next activities.Decision) (*Resul
 	switch {
 	case err != nil:
 		return nil, err
-	case outcome == activities.OutcomeEmpty && next.Step.Means == drain.Kill:
+	case outcome == activities.OutcomeEmpty && next.Step.Means == drain.MeansKill:
 		return d.recordOutcome(ctx, vocabulary.DrainResultForced, "all pods are gone; "+next.Why)
 	case outcome == activities.OutcomeEmpty:
 		return d.recordOutcome(ctx, vocabulary.DrainResultDrained, "all pods are gone")
@@ -185,12 +185,12 @@ func (d *nodeDrain) waitWhileHeld(ctx workflow.Context, next activities.Decision
 		return true, err
 	}
 	s := run.Step{
-		Name:      vocabulary.StepHeld,
+		Name:      vocabulary.StepHeldByOperator,
 		Why:       "held" + phrase.ActorText(next.Hold),
 		Table:     formatPodTable(d.lastEvictionResult.Picture, workflow.Now(ctx)),
 		Phase:     d.machinePhase(),
 		Node:      d.NodeName,
-		BlockedBy: []string{vocabulary.BlockedHold},
+		BlockedBy: []string{vocabulary.BlockedByHold},
 		Stuck:     true,
 	}
 	d.ShowStep(ctx, s)
@@ -218,13 +218,13 @@ func (d *nodeDrain) holdEventReason(what string) string {
 // recordRemovalMeans reports whether it had to write.
 func (d *nodeDrain) recordRemovalMeans(ctx workflow.Context, next activities.Decision) (bool, error) {
 	if next.Recorded == string(next.Step.Means) {
-		d.unconfirmedMeans = ""
+		d.unconfirmedRemovalMeans = ""
 		return false, nil
 	}
-	if d.unconfirmedMeans == next.Step.Means { // the means were already written, but the API server has dropped the field
+	if d.unconfirmedRemovalMeans == next.Step.Means { // the means were already written, but the API server has dropped the field
 		return false, temporal.NewNonRetryableApplicationError(
 			"the API server does not keep status.deletion: the CRDs of this version are not installed",
-			kube.TypeOldCRDs,
+			kube.FailureTypeOldCRDs,
 			nil,
 		)
 	}
@@ -235,27 +235,27 @@ func (d *nodeDrain) recordRemovalMeans(ctx workflow.Context, next activities.Dec
 	}
 	report := d.newReport(ctx, reason, next.Why)
 	d.addProgress(&report, string(next.Step.Means), "", nil)
-	if next.Step.Means != drain.Evict {
+	if next.Step.Means != drain.MeansEvict {
 		report.Event = &kube.Event{
 			Warning: true,
 			Reason:  vocabulary.ReasonDrainForced,
 			Message: "node " + d.NodeName + ": " + next.Why,
 		}
-		if next.Step.Means == drain.DeleteInOrder {
+		if next.Step.Means == drain.MeansDeleteInOrder {
 			report.Event.Reason = vocabulary.ReasonCannotEvict
 		}
 	}
 	if err := d.writeStatus(ctx, next.Why, report); err != nil {
 		return false, err
 	}
-	d.unconfirmedMeans = next.Step.Means
+	d.unconfirmedRemovalMeans = next.Step.Means
 	return true, nil
 }
 
 // runEviction removes pods by the removal means in the decision. runEviction returns when the activity ends, the
 // blockers change, or another decision is needed.
 func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) (outcome string, err error) {
-	if err := d.reportUnanswered(ctx, next); err != nil {
+	if err := d.reportUnansweredCluster(ctx, next); err != nil {
 		return "", err
 	}
 	d.showStep(ctx, next)
@@ -276,7 +276,7 @@ func (d *nodeDrain) runEviction(ctx workflow.Context, next activities.Decision) 
 		Unanswered: next.Unanswered != "",
 	}
 	var seen activities.EvictionResult
-	cancelled, err := d.RunWhileWanted(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
+	cancelled, err := d.RunWhileNeeded(ctx, vocabulary.StepEvictPods, d.evictPods, in, &seen, func() (bool, error) {
 		now, err := d.Decide(ctx)
 		same := now.Result == "" && (now.Unanswered == "") == (next.Unanswered == "") && now.Hold == next.Hold &&
 			now.Retry == next.Retry &&
@@ -333,8 +333,8 @@ func (d *nodeDrain) reportEviction(ctx workflow.Context, next activities.Decisio
 	return d.writeStatus(ctx, seen.Picture.Why, report)
 }
 
-// reportUnanswered reports that the node's cluster does not answer, and later that it answers again.
-func (d *nodeDrain) reportUnanswered(ctx workflow.Context, next activities.Decision) (err error) {
+// reportUnansweredCluster reports that the node's cluster does not answer, and later that it answers again.
+func (d *nodeDrain) reportUnansweredCluster(ctx workflow.Context, next activities.Decision) (err error) {
 	switch unanswered := next.Unanswered != ""; {
 	case unanswered == d.Unanswered:
 		return nil
@@ -350,9 +350,9 @@ func (d *nodeDrain) reportUnanswered(ctx workflow.Context, next activities.Decis
 	return err
 }
 
-// maxCauses is the maximum number of causes in the machine's status message. Two causes fit into the 80 columns of a
+// maxMessageCauses is the maximum number of causes in the machine's status message. Two causes fit into the 80 columns of a
 // terminal.
-const maxCauses = 2
+const maxMessageCauses = 2
 
 func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 	s := run.Step{
@@ -378,13 +378,13 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 		s.Deadline = volumes
 	}
 	s.Cause = cmp.Or(
-		phrase.JoinNames(causes, maxCauses, "; "),
+		phrase.JoinNames(causes, maxMessageCauses, "; "),
 		d.lastEvictionResult.Picture.Why,
 		describeRemovalMeans(next.Step.Means),
 	)
 	s.BlockedBy = names
 	if next.Unanswered != "" {
-		s.Why, s.Cause, s.Stuck, s.BlockedBy = next.Why, next.Why, true, []string{vocabulary.BlockedTargetUnavailable}
+		s.Why, s.Cause, s.Stuck, s.BlockedBy = next.Why, next.Why, true, []string{vocabulary.BlockedByUnavailableTarget}
 	}
 	d.ShowStep(ctx, s)
 }
@@ -392,11 +392,11 @@ func (d *nodeDrain) showStep(ctx workflow.Context, next activities.Decision) {
 // describeRemovalMeans describes the work of a drain that has not read its pods yet.
 func describeRemovalMeans(means drain.RemovalMeans) string {
 	switch means {
-	case drain.DeleteInOrder:
+	case drain.MeansDeleteInOrder:
 		return "deletes the pods of its node in order"
-	case drain.Delete:
+	case drain.MeansDelete:
 		return "deletes the pods of its node"
-	case drain.Kill:
+	case drain.MeansKill:
 		return "kills the pods of its node"
 	default:
 		return "evicts the pods of its node"
@@ -406,11 +406,11 @@ func describeRemovalMeans(means drain.RemovalMeans) string {
 // stepName returns the name of the step that removes pods by these means.
 func stepName(means drain.RemovalMeans) string {
 	switch means {
-	case drain.DeleteInOrder:
+	case drain.MeansDeleteInOrder:
 		return vocabulary.StepDeleteInOrder
-	case drain.Delete:
+	case drain.MeansDelete:
 		return vocabulary.StepDeletePods
-	case drain.Kill:
+	case drain.MeansKill:
 		return vocabulary.StepKillPods
 	default:
 		return vocabulary.StepEvictPods
@@ -460,22 +460,22 @@ func (d *nodeDrain) newReport(ctx workflow.Context, reason, message string) mach
 		report.Operation = &machine.LastOperation{
 			Type:        vocabulary.OperationDelete,
 			State:       vocabulary.StateProcessing,
-			Description: initiatedDescription,
+			Description: drainInitiatedDescription,
 		}
-		if d.isFailing(reason) {
+		if d.isShownAsFailed(reason) {
 			report.Operation.State, report.Operation.Description = vocabulary.StateFailed, message
 		}
 	}
 	return report
 }
 
-// initiatedDescription describes a deletion during its drain with the words of machine-controller-manager.
-const initiatedDescription = "Initiate node drain"
+// drainInitiatedDescription describes a deletion during its drain with the words of machine-controller-manager.
+const drainInitiatedDescription = "Initiate node drain"
 
-// isFailing reports whether lastOperation must show the drain as Failed, because a person must remove a blocker,
+// isShownAsFailed reports whether lastOperation must show the drain as Failed, because a person must remove a blocker,
 // because the cluster does not answer, or because pods remain after the deadline. machine-controller-manager also shows
 // Failed while it retries.
-func (d *nodeDrain) isFailing(reason string) bool {
+func (d *nodeDrain) isShownAsFailed(reason string) bool {
 	bad := func(b drain.Blocker) bool { return b.Bad || reason == vocabulary.ReasonForcing }
 	return d.lastDecision.Unanswered != "" || (reason == vocabulary.ReasonBlocked || reason == vocabulary.ReasonForcing) &&
 		slices.ContainsFunc(d.lastEvictionResult.Blockers, bad)
@@ -487,7 +487,7 @@ func (d *nodeDrain) addProgress(report *machine.Report, means, result string, le
 		report.Deletion = &machine.DeletionProgress{Means: means, Result: result, LeftBehind: left}
 		return
 	}
-	report.Drain = &machine.StayingDrain{Purpose: d.lastDecision.Purpose, Means: means, Result: result, LeftBehind: left}
+	report.Drain = &machine.DrainProgress{Purpose: d.lastDecision.Purpose, Means: means, Result: result, LeftBehind: left}
 }
 
 // recordOutcome records the outcome of the drain. A cancelled drain is not recorded.
@@ -498,7 +498,7 @@ func (d *nodeDrain) recordOutcome(ctx workflow.Context, outcome, why string) (*R
 	}
 	last := vocabulary.StepDrained
 	if outcome == vocabulary.DrainResultForced {
-		last, result.LeftBehind = vocabulary.StepForced, d.lastEvictionResult.Left
+		last, result.LeftBehind = vocabulary.StepDrainForced, d.lastEvictionResult.Left
 		if len(d.lastEvictionResult.Left) > 0 {
 			result.Why += "; left behind: " + strings.Join(d.lastEvictionResult.Left, ", ")
 		}

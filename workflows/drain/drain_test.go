@@ -32,7 +32,7 @@ func TestUnblockedDrainEndsAfterOneEviction(t *testing.T) {
 		},
 		result,
 	)
-	require.Equal(t, drain.Evict, e.RequestedEvictions[0].Means)
+	require.Equal(t, drain.MeansEvict, e.RequestedEvictions[0].Means)
 	require.WithinDuration(t, e.Escalation.Started.Add(time.Hour), e.RequestedEvictions[0].Until, 0)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Drained"}, conditions)
@@ -40,7 +40,7 @@ func TestUnblockedDrainEndsAfterOneEviction(t *testing.T) {
 	require.Equal(t, "Drained", e.Reports[1].Deletion.Result)
 }
 
-func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
+func TestRemovalMeansChangeAtTheirDeadlines(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	left := activities.EvictionResult{Outcome: activities.OutcomeDeadline, Grace: time.Minute, Left: []string{"shop/web"}}
 	e.AddEvictionAnswers(left, left, left)
@@ -53,7 +53,7 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 		require.WithinDuration(t, start.Add(until), e.RequestedEvictions[i].Until, 0)
 		means = append(means, e.RequestedEvictions[i].Means)
 	}
-	require.Equal(t, []drain.RemovalMeans{drain.Evict, drain.Delete, drain.Kill}, means)
+	require.Equal(t, []drain.RemovalMeans{drain.MeansEvict, drain.MeansDelete, drain.MeansKill}, means)
 	conditions, events := e.ReportedReasons()
 	require.Equal(t, []string{"Draining", "Forcing", "Forcing", "Forced"}, conditions)
 	require.Equal(t, []string{"DrainForced", "DrainForced", "DrainForced"}, events)
@@ -61,7 +61,7 @@ func TestDrainMeansChangeAtTheirDeadlines(t *testing.T) {
 
 // If the cluster cannot evict, the drain reports that once. If pods are deleted in order, the drain is forced only
 // after its deadline. While the drain waits for a pod, lastOperation is not Failed.
-func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
+func TestDrainThatCannotEvictDeletesPodsInOrder(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.Escalation.NoEviction = "the API server does not serve policy/v1"
 	work := []drain.Blocker{{Kind: drain.BlockedByCompletion, Pods: 1, Why: "waits for shop/job to complete", Bad: true}}
@@ -83,7 +83,7 @@ func TestADrainThatCannotEvictDeletesInOrder(t *testing.T) {
 	}
 	require.Equal(
 		t,
-		[]drain.RemovalMeans{drain.DeleteInOrder, drain.DeleteInOrder, drain.DeleteInOrder, drain.Delete},
+		[]drain.RemovalMeans{drain.MeansDeleteInOrder, drain.MeansDeleteInOrder, drain.MeansDeleteInOrder, drain.MeansDelete},
 		means,
 	)
 	conditions, events := e.ReportedReasons()
@@ -160,8 +160,8 @@ func TestDrainBlockedByAVolumeIsStuck(t *testing.T) {
 
 // The drain writes its first report before it reads the pods. While the pods leave one after the other, the drain
 // writes no further report.
-func TestFirstReportDescribesTheMeans(t *testing.T) {
-	for why, ladder := range map[string]drain.EscalationLadder{
+func TestFirstReportDescribesTheRemovalMeans(t *testing.T) {
+	for why, ladder := range map[string]drain.EscalationFacts{
 		"evicts the pods of its node":           {Timeout: time.Hour},
 		"deletes the pods of its node in order": {Timeout: time.Hour, NoEviction: "the API server does not serve policy/v1"},
 		"kills the pods of its node":            {Timeout: time.Hour, Force: "label force-deletion is set"},
@@ -187,12 +187,12 @@ func TestForceDuringADrainTakesEffectAtOnce(t *testing.T) {
 	result := e.RunDrain(t)
 	require.Equal(t, vocabulary.DrainResultForced, result.Outcome)
 	require.Len(t, e.RequestedEvictions, 2)
-	require.Equal(t, drain.Kill, e.RequestedEvictions[1].Means)
+	require.Equal(t, drain.MeansKill, e.RequestedEvictions[1].Means)
 }
 
 // The machine changes between the decision and the record of the means. The next decision reads the changed machine,
 // and the drain writes the means again.
-func TestDrainRecordsItsMeansAgainAfterAConflict(t *testing.T) {
+func TestDrainRecordsItsRemovalMeansAgainAfterAConflict(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.ReportError = failFirstReports(2, kube.ConflictError(workflowstest.ObjectRef))
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
@@ -210,7 +210,7 @@ func failFirstReports(n int, err error) func(machine.Report) error {
 }
 
 func TestRefusedReportsAreRepeated(t *testing.T) {
-	refused := temporal.NewNonRetryableApplicationError("no", kube.TypeRefused, nil)
+	refused := temporal.NewNonRetryableApplicationError("no", kube.FailureTypeRefused, nil)
 	t.Run("a hold", func(t *testing.T) {
 		e := workflowstest.NewDrainTestEnv(t)
 		e.HoldReason, e.ReportError = "alice: look at it first", failFirstReports(1, refused)
@@ -247,7 +247,7 @@ func TestRefusedReportsAreRepeated(t *testing.T) {
 	})
 }
 
-func TestCancelledDecisionLeavesNoRecord(t *testing.T) {
+func TestDrainCancelledByADecisionReportsNothing(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.Result = activities.ResultCancelled
 	require.Equal(t, activities.ResultCancelled, e.RunDrain(t).Outcome)

@@ -15,7 +15,7 @@ import (
 // until Cluster API has reached the machine's pre-drain hooks. At the end, it removes Millwright's hook. The bridge
 // starts ClusterAPIDrain with the input of a run.
 func ClusterAPIDrain(ctx workflow.Context, in Input) (Result, error) {
-	return runDrain(ctx, clusterAPIAdapter(), in)
+	return runDrain(ctx, clusterAPIActivities(), in)
 }
 
 // prepareClusterAPIDrain waits for Cluster API, for the node's cluster and for the machine's turn, and then cordons the
@@ -32,16 +32,16 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 	case drain.HookNotNeeded:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return &Result{Outcome: activities.ResultCancelled, Why: next.Why}, true, d.releaseHook(ctx, false, next.Why)
-	case drain.HookAwait:
+	case drain.HookNotReached:
 		d.ShowStep(ctx, run.Step{Name: vocabulary.StepAwaitHooks, Why: next.Why, Phase: d.machinePhase(), Node: d.NodeName})
 		return nil, true, d.AwaitChange(ctx)
 	case drain.HookPaused:
-		return nil, true, d.reportAndWait(ctx, next, vocabulary.BlockedPaused)
+		return nil, true, d.reportBlockerAndWait(ctx, next, vocabulary.BlockedByPause)
 	case drain.HookNodeUnknown:
-		return nil, true, d.reportAndWait(
+		return nil, true, d.reportBlockerAndWait(
 			ctx,
 			next,
-			vocabulary.BlockedTargetUnavailable,
+			vocabulary.BlockedByUnavailableTarget,
 			d.EnsureTimer(
 				ctx,
 				"again",
@@ -61,8 +61,8 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 	return nil, false, nil
 }
 
-// reportAndWait reports the reason in the machine's status, and waits for a signal or for a future.
-func (d *nodeDrain) reportAndWait(
+// reportBlockerAndWait reports the reason in the machine's status, and waits for a signal or for a future.
+func (d *nodeDrain) reportBlockerAndWait(
 	ctx workflow.Context,
 	next activities.Decision,
 	blocker string,
@@ -83,10 +83,10 @@ func (d *nodeDrain) reportAndWait(
 
 // awaitTurn waits in the drain queue for the machine's turn. The bridge signals the machines whose turn has come.
 func (d *nodeDrain) awaitTurn(ctx workflow.Context, next activities.Decision) error {
-	again := d.Shown.Name == vocabulary.StepQueued
+	again := d.Shown.Name == vocabulary.StepQueuedForDrain
 	d.ShowStep(
 		ctx,
-		run.Step{Name: vocabulary.StepQueued, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
+		run.Step{Name: vocabulary.StepQueuedForDrain, Why: next.ClusterAPI.Queue, Phase: d.machinePhase(), Node: d.NodeName},
 	)
 	// decide again after this write, because the bridge sent no signal if a place became free before the write
 	if !again {
@@ -110,7 +110,7 @@ func (d *nodeDrain) holdCancelledDrain(ctx workflow.Context) error {
 		"holds the drain: "+why,
 		activities.HoldInput{Read: d.NewReadInput(ctx), Why: why},
 	)
-	if run.IsFailureOfType(err, kube.TypeObjectGone) {
+	if run.IsFailureOfType(err, kube.FailureTypeObjectGone) {
 		return nil
 	}
 	return err

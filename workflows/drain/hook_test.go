@@ -17,7 +17,7 @@ import (
 
 func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
-	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Cordon: true}}
+	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain, Cordon: true}}
 	budget := []drain.Blocker{{Kind: drain.BlockedByBudget, Name: "shop/web", Pods: 1, Why: "needs 3"}}
 	e.AddEvictionAnswers(
 		activities.EvictionResult{
@@ -49,7 +49,7 @@ func TestADrainForClusterAPIRemovesItsHookAtTheEnd(t *testing.T) {
 func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNotNeeded},
+		ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNotNeeded},
 		Why:        "the machine has no node",
 	}
 	require.Equal(
@@ -66,7 +66,7 @@ func TestTheHookIsRemovedAtOnceIfClusterAPIWouldNotDrain(t *testing.T) {
 func TestSkippedClusterAPIDrainEndsAsSkipped(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision, e.Result = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrainEnded},
+		ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrainEnded},
 		Why:        "ann: test",
 	}, vocabulary.DrainResultSkipped
 	require.Equal(t, vocabulary.DrainResultSkipped, e.RunClusterAPIDrain(t).Outcome)
@@ -79,7 +79,7 @@ func TestSkippedClusterAPIDrainEndsAsSkipped(t *testing.T) {
 func TestAMachineThatNeedsNoDrainKeepsItsHook(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision, e.Result = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNothing},
+		ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNothing},
 	}, activities.ResultCancelled
 	require.Equal(t, activities.ResultCancelled, e.RunClusterAPIDrain(t).Outcome)
 	require.Empty(t, e.HookReleases)
@@ -94,10 +94,10 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 		steps   []string
 		blocked []string
 	}{
-		"Cluster API":          {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookAwait}, Why: "not yet"}, true, nil, nil},
-		"its turn":             {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueued}, nil},
-		"the end of a pause":   {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedPaused}},
-		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedTargetUnavailable}},
+		"Cluster API":          {activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNotReached}, Why: "not yet"}, true, nil, nil},
+		"its turn":             {activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain, Queue: "queued: place 1 of 1"}}, true, []string{vocabulary.StepQueuedForDrain}, nil},
+		"the end of a pause":   {activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookPaused}, Why: "Cluster c is paused"}, true, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedByPause}},
+		"the cluster of nodes": {activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNodeUnknown}, Why: "no answer"}, false, []string{vocabulary.StepDrain}, []string{vocabulary.BlockedByUnavailableTarget}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := workflowstest.NewDrainTestEnv(t)
@@ -107,7 +107,7 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 				unlock := e.Lock()
 				require.Empty(t, e.RequestedEvictions, "no pod is touched")
 				require.Zero(t, e.CordonCount)
-				e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
+				e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain}}
 				unlock()
 				if row.signal {
 					workflowstest.SignalChange(e.Env)
@@ -130,7 +130,7 @@ func TestDrainForClusterAPIWaitsBeforeItEvicts(t *testing.T) {
 func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown},
+		ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNodeUnknown},
 		Why:        "no answer",
 	}
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
@@ -144,13 +144,13 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 	}
 	next(
 		20*time.Minute,
-		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookPaused}, Why: "Cluster c is paused"},
+		activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookPaused}, Why: "Cluster c is paused"},
 	)
 	next(
 		21*time.Minute,
-		activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookNodeUnknown}, Why: "no answer"},
+		activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookNodeUnknown}, Why: "no answer"},
 	)
-	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}})
+	next(22*time.Minute, activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain}})
 	require.Equal(t, vocabulary.DrainResultDrained, e.RunClusterAPIDrain(t).Outcome)
 	var after []time.Duration
 	for _, at := range e.DecisionTimes {
@@ -184,7 +184,7 @@ func TestAClusterThatDoesNotAnswerIsAskedLessOften(t *testing.T) {
 func TestHeldClusterAPIDrainDoesNotBegin(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
 	e.HookDecision, e.HoldReason = activities.Decision{
-		ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
+		ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain, Queue: "queued: place 1 of 1"},
 	}, "ann: lunch"
 	e.AddEvictionAnswers(activities.EvictionResult{Outcome: activities.OutcomeEmpty})
 	e.Env.RegisterDelayedCallback(func() {
@@ -201,7 +201,7 @@ func TestHeldClusterAPIDrainDoesNotBegin(t *testing.T) {
 // A drain that was cancelled in Temporal starts again only after a person resumes it.
 func TestADrainForClusterAPIThatIsCancelledInTemporalIsHeld(t *testing.T) {
 	e := workflowstest.NewDrainTestEnv(t)
-	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIHook{Step: drain.HookDrain}}
+	e.HookDecision = activities.Decision{ClusterAPI: activities.ClusterAPIFacts{Step: drain.HookDrain}}
 	e.AddLongEviction()
 	e.Env.RegisterDelayedCallback(e.Env.CancelWorkflow, time.Minute)
 	e.Env.ExecuteWorkflow(workflows.ClusterAPIDrain, workflows.Input{Ref: workflowstest.ObjectRef})

@@ -8,9 +8,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a local
+// apiActivities contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a local
 // activity (see run.LocalActivity).
-type adapter struct {
+type apiActivities struct {
 	kind     run.Kind
 	resource kube.Resource // resource of the machines in the cache
 
@@ -25,10 +25,10 @@ type adapter struct {
 	recordHold run.LocalActivity[drain.HoldInput, string]
 }
 
-// millwrightAdapter returns the adapter for machines of machine.sapcloud.io.
-func millwrightAdapter() adapter {
+// millwrightActivities returns the adapter for machines of machine.sapcloud.io.
+func millwrightActivities() apiActivities {
 	a := new(drain.Activities)
-	return adapter{
+	return apiActivities{
 		kind: run.KindDrain, resource: kube.MachinesResource,
 		decideDrain: run.NewLocalActivity(a.DecideDrain),
 		reportDrain: run.NewLocalActivity(new(machine.Activities).ReportMachine),
@@ -36,10 +36,10 @@ func millwrightAdapter() adapter {
 	}
 }
 
-// clusterAPIAdapter returns the adapter for machines of cluster.x-k8s.io.
-func clusterAPIAdapter() adapter {
+// clusterAPIActivities returns the adapter for machines of cluster.x-k8s.io.
+func clusterAPIActivities() apiActivities {
 	a := new(capi.Activities)
-	return adapter{
+	return apiActivities{
 		kind: run.KindClusterAPIDrain, resource: capi.MachinesResource,
 		decideDrain: run.NewLocalActivity(a.DecideClusterAPIDrain),
 		reportDrain: run.NewLocalActivity(a.ReportClusterAPIDrain),

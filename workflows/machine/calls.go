@@ -35,9 +35,9 @@ func (m *machine) callProvider(
 			return nil, err
 		case end == outcomeAborted:
 			return nil, nil
-		case end == outcomeCallAgain:
+		case end == outcomeRetryNow:
 			call.Known = nil // the cause of the back-off has changed, so call again at once
-			if err := m.showRepeatedCall(ctx, d, why); err != nil {
+			if err := m.clearProblemOfPreviousCall(ctx, d, why); err != nil {
 				return nil, err
 			}
 		case answer.Problem == nil, m.needsInstanceNames(d) && answer.HasNoInstance():
@@ -56,9 +56,9 @@ func (m *machine) callProvider(
 // showRepeatedCallChangeID is the change ID of ADR 0121.
 const showRepeatedCallChangeID = "show-repeated-call"
 
-// showRepeatedCall removes the problem of the previous call from the status, because the next call may be open for a
+// clearProblemOfPreviousCall removes the problem of the previous call from the status, because the next call may be open for a
 // long time and the old problem is out of date. The step starts again, with the text from before the problem.
-func (m *machine) showRepeatedCall(ctx workflow.Context, d activities.Decision, why string) error {
+func (m *machine) clearProblemOfPreviousCall(ctx workflow.Context, d activities.Decision, why string) error {
 	if workflow.GetVersion(ctx, showRepeatedCallChangeID, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil
 	}
@@ -110,9 +110,9 @@ func needsPersonToRepair(p kube.Problem) bool {
 type callOutcome int
 
 const (
-	outcomeUndisturbed callOutcome = iota
-	outcomeStale                   // something changed during the call, so the answer to the call may be out of date
-	outcomeCallAgain               // the cause of the back-off has changed, so call again at once
+	outcomeNothingChanged callOutcome = iota
+	outcomeStale                      // something changed during the call, so the answer to the call may be out of date
+	outcomeRetryNow                   // the cause of the back-off has changed, so call again at once
 	// the call was cancelled, because the machine is being deleted or the creation timeout has ended
 	outcomeAborted
 )
@@ -132,7 +132,7 @@ func (m *machine) callProviderInterruptibly(
 	}
 	futures := make([]workflow.Future, 0, 2)
 	if d.Need == attention.NeedInstance {
-		futures = append(futures, m.creationTimer(ctx, d.CreateBy))
+		futures = append(futures, m.creationTimeoutTimer(ctx, d.CreateBy))
 	}
 	options, name := m.callOptions(ctx, d, call)
 	options, cancel := workflow.WithCancel(options)
@@ -157,15 +157,15 @@ func (m *machine) callProviderInterruptibly(
 			continue
 		}
 		now, createBy, err := m.reconsiderCall(ctx, d, call)
-		if now == outcomeUndisturbed && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
+		if now == outcomeNothingChanged && workflow.GetInfo(ctx).GetContinueAsNewSuggested() {
 			now = outcomeAborted // the next run calls the provider again
 		}
-		if err != nil || now == outcomeCallAgain || now == outcomeAborted {
+		if err != nil || now == outcomeRetryNow || now == outcomeAborted {
 			m.unfinishedCall, m.unfinishedCallName = future, name
 			return answer, now, err
 		}
 		if end = max(end, now); len(futures) > 1 { // the creation timeout may have changed
-			futures[0] = m.creationTimer(ctx, createBy)
+			futures[0] = m.creationTimeoutTimer(ctx, createBy)
 		}
 	}
 }
@@ -178,8 +178,8 @@ func (m *machine) callOptions(
 ) (options workflow.Context, name string) {
 	name, why, of := m.Shown.Name, m.Shown.Why, run.CloudCallOptions
 	if m.needsInstanceNames(d) {
-		if name, why = vocabulary.StepInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
-			of = run.OptionalCallOptions
+		if name, why = vocabulary.StepGetInstanceStatus, "is there an instance that is not on record?"; call.Known == nil {
+			of = run.OptionalCloudCallOptions
 		}
 	}
 	options = of(ctx, d.Provider, m.ActivityID(name), why)
@@ -189,7 +189,7 @@ func (m *machine) callOptions(
 	return options, name
 }
 
-func (m *machine) creationTimer(ctx workflow.Context, at time.Time) workflow.Future {
+func (m *machine) creationTimeoutTimer(ctx workflow.Context, at time.Time) workflow.Future {
 	return m.EnsureTimer(ctx, "creation", "gives up making the instance: the creation timeout", at)
 }
 
@@ -216,10 +216,10 @@ func (m *machine) reconsiderCall(
 	}
 	switch before := m.callCauses; {
 	case call.Known != nil && now.Call != "" && now.Call == before:
-		return outcomeUndisturbed, d.CreateBy, nil
+		return outcomeNothingChanged, d.CreateBy, nil
 	case call.Known != nil:
 		m.callCauses = now.Call
-		return outcomeCallAgain, d.CreateBy, nil
+		return outcomeRetryNow, d.CreateBy, nil
 	}
 	return outcomeStale, d.CreateBy, m.reportBlockers(ctx, call)
 }
@@ -302,7 +302,7 @@ func (m *machine) showProblem(
 	}
 	s := m.Shown
 	if m.needsInstanceNames(d) {
-		s.Name = vocabulary.StepInstanceStatus
+		s.Name = vocabulary.StepGetInstanceStatus
 	}
 	s.Name = cmp.Or(
 		s.Name,
@@ -316,7 +316,7 @@ func (m *machine) showProblem(
 	report := m.progressReport(
 		ctx,
 		phase,
-		lastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message),
+		newLastOperation(operation, vocabulary.StateFailed, "Cloud provider message - "+p.Message),
 	)
 	report.Operation.ErrorCode = p.Reason
 	report.LastKnownState = lastKnownState
@@ -339,12 +339,12 @@ func problemConditions(d activities.Decision, p kube.Problem) []activities.Condi
 	default:
 		return []activities.Condition{
 			{Type: vocabulary.ConditionInstanceReady, Reason: p.Reason, Message: p.Message},
-			classReadCondition(d),
+			classReadyCondition(d),
 		}
 	}
 }
 
-func classReadCondition(d activities.Decision) activities.Condition {
+func classReadyCondition(d activities.Decision) activities.Condition {
 	return activities.Condition{
 		Type:    vocabulary.ConditionClassReady,
 		True:    true,

@@ -22,7 +22,7 @@ func (m *machine) createInstance(ctx workflow.Context, d activities.Decision) er
 		return m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
 	if d.Prepare {
-		return run.WriteObject(ctx, m.WorkflowState, "puts the finalizer on", addFinalizer, m.NewReadInput(ctx))
+		return run.WriteObject(ctx, m.WorkflowState, "puts the finalizer on", addFinalizerActivity, m.NewReadInput(ctx))
 	}
 	m.ShowStep(
 		ctx,
@@ -84,15 +84,20 @@ func (m *machine) beginCreation(
 	begin := m.progressReport(
 		ctx,
 		"",
-		lastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"),
+		newLastOperation(vocabulary.OperationCreate, vocabulary.StateProcessing, "Creating machine on cloud provider"),
 	)
 	begin.Conditions = []activities.Condition{creatingCondition(m.Shown.Why)}
 	begin.WithoutToken = call.Token == kube.TokenRef{}
-	begun, err := recordCreateIntent.RunLocalFirst(ctx, m.WorkflowState, "puts on record that a creation begins", begin)
+	begun, err := recordCreateIntentActivity.RunLocalFirst(
+		ctx,
+		m.WorkflowState,
+		"puts on record that a creation begins",
+		begin,
+	)
 	if err != nil {
 		return call, false, err
 	}
-	m.RaiseWrittenVersion(begun.Version)
+	m.RequireWrittenVersion(begun.Version)
 	m.AddWaitMessage(ctx, begun.Reported)
 	call.NeverTried, call.IntentRun = begun.NeverTried, begun.RunID
 	return call, true, nil
@@ -118,11 +123,17 @@ func (m *machine) issueToken(
 		return true, nil
 	}
 	request := activities.TokenRequest{Read: m.NewReadInput(ctx), Expires: d.CreateBy, Attempt: m.attemptName}
-	timeout := m.creationTimer(ctx, d.CreateBy)
-	token, ready, err := issueToken.RunUnlessChanged(ctx, m.WorkflowState, "makes the bootstrap token", request, timeout)
+	timeout := m.creationTimeoutTimer(ctx, d.CreateBy)
+	token, ready, err := issueTokenActivity.RunUnlessChanged(
+		ctx,
+		m.WorkflowState,
+		"makes the bootstrap token",
+		request,
+		timeout,
+	)
 	// the creation timeout ends too soon for a new token, so wait for the end of the timeout
-	if run.IsFailureOfType(err, kube.TypeTokenGone) {
-		return false, m.awaitDeadline(ctx, d, timeout)
+	if run.IsFailureOfType(err, kube.FailureTypeTokenGone) {
+		return false, m.awaitChangeOrDeadline(ctx, d, timeout)
 	}
 	call.Token = token
 	return ready, err
@@ -140,7 +151,7 @@ func (m *machine) recordCreatedInstance(
 	if !d.Target {
 		nodeName = ""
 	}
-	stale, err := m.recordNames(
+	stale, err := m.recordInstanceNames(
 		ctx,
 		activities.InstanceRecord{ProviderID: call.ProviderID, NodeName: nodeName, Tokenless: tokenless},
 	)
@@ -165,7 +176,7 @@ func (m *machine) recordCreatedInstance(
 	return true, m.writeStatus(ctx, stale, activities.Report{
 		Read:      m.NewReadInput(ctx),
 		Phase:     vocabulary.PhaseFailed,
-		Operation: lastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
+		Operation: newLastOperation(vocabulary.OperationCreate, vocabulary.StateFailed, stale),
 		Conditions: []activities.Condition{
 			{Type: vocabulary.ConditionReplacementDue, True: true, Reason: vocabulary.ReasonStaleNode, Message: stale},
 			{Type: vocabulary.ConditionInstanceReady, Reason: vocabulary.ReasonStaleNode, Message: stale},
@@ -174,13 +185,13 @@ func (m *machine) recordCreatedInstance(
 	})
 }
 
-// recordNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
+// recordInstanceNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
 // node, or empty.
-func (m *machine) recordNames(ctx workflow.Context, in activities.InstanceRecord) (stale string, err error) {
+func (m *machine) recordInstanceNames(ctx workflow.Context, in activities.InstanceRecord) (stale string, err error) {
 	in.Read = m.NewReadInput(ctx)
-	record, err := recordInstance.RunLocalFirst(ctx, m.WorkflowState, "records instance "+in.ProviderID, in)
+	record, err := recordInstanceActivity.RunLocalFirst(ctx, m.WorkflowState, "records instance "+in.ProviderID, in)
 	if err == nil {
-		m.RaiseWrittenVersion(record.Version)
+		m.RequireWrittenVersion(record.Version)
 	}
 	return record.Stale, err
 }
@@ -200,7 +211,7 @@ func (m *machine) reportCreatedInstance(
 		Node:     call.NodeName,
 		Deadline: d.CreateBy,
 	}
-	operation := lastOperation(
+	operation := newLastOperation(
 		vocabulary.OperationCreate,
 		vocabulary.StateProcessing,
 		"Created machine on cloud provider; its node has not joined yet",
@@ -210,7 +221,11 @@ func (m *machine) reportCreatedInstance(
 			Why:   fmt.Sprintf("instance %s exists; there is no target cluster", call.ProviderID),
 			Phase: vocabulary.PhaseAvailable,
 		}
-		operation = lastOperation(vocabulary.OperationCreate, vocabulary.StateSuccessful, "Created machine on cloud provider")
+		operation = newLastOperation(
+			vocabulary.OperationCreate,
+			vocabulary.StateSuccessful,
+			"Created machine on cloud provider",
+		)
 	}
 	m.ShowStep(ctx, s)
 	report := m.progressReport(ctx, s.Phase, operation)
@@ -225,12 +240,12 @@ func (m *machine) reportCreatedInstance(
 		}
 	}
 	report.Conditions = []activities.Condition{
-		classReadCondition(d),
+		classReadyCondition(d),
 		{Type: vocabulary.ConditionInstanceReady, True: true, Reason: vocabulary.ReasonInstanceCreated, Message: s.Why},
 	}
 	// with a target cluster, the event Joined follows later, and the condition reports the instance until then
 	if d.Target {
-		next, err := decideAfterCreate.RunLocalFirst(ctx, m.WorkflowState, "has its node joined already?", report)
+		next, err := decideAfterCreateActivity.RunLocalFirst(ctx, m.WorkflowState, "has its node joined already?", report)
 		if err != nil {
 			return err
 		}

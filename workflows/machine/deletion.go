@@ -48,16 +48,16 @@ func (m *machine) tryStageLocally(ctx workflow.Context, d activities.Decision, s
 	switch {
 	case s.Stage == deletion.StageDrain:
 		return true, m.drainNode(ctx, d)
-	case s.Stage == deletion.StageNode && s.Record && s.Abandoned == "":
-		_, over, err := deleteNode.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
+	case s.Stage == deletion.StageDeleteNode && s.Record && s.Abandoned == "":
+		_, over, err := deleteNodeActivity.RunLocalAttempt(ctx, "removes node "+d.NodeName, m.nodeRemoval(d))
 		if !over { // the activity takes longer than a local attempt, so the stage must be recorded and shown
 			return false, nil
 		}
 		if err == nil {
-			m.finishedStage = deletion.StageNode
+			m.finishedStage = deletion.StageDeleteNode
 		}
 		return true, err
-	case s.Stage == deletion.StageRelease && s.Abandoned == "":
+	case s.Stage == deletion.StageRemoveFinalizer && s.Abandoned == "":
 		return true, m.releaseMachine(ctx, d, "our finalizer is removed")
 	default:
 		return false, nil
@@ -69,14 +69,14 @@ func (m *machine) runStage(ctx workflow.Context, d activities.Decision, s deleti
 	switch {
 	case len(s.BlockedBy) > 0:
 		return m.AwaitChange(ctx)
-	case s.Stage == deletion.StageDetach:
+	case s.Stage == deletion.StageDetachVolumes:
 		return m.awaitVolumeDetach(ctx, d)
-	case s.Stage == deletion.StageInstance:
+	case s.Stage == deletion.StageDeleteInstance:
 		return m.deleteInstance(ctx, d)
-	case s.Stage == deletion.StageNode:
+	case s.Stage == deletion.StageDeleteNode:
 		return m.deleteNode(ctx, d)
 	default: // the status reports that the instance stays
-		m.finishedStage = deletion.StageNode
+		m.finishedStage = deletion.StageDeleteNode
 		return m.releaseMachine(ctx, d, "our finalizer is removed")
 	}
 }
@@ -92,23 +92,23 @@ func (m *machine) announceDeletion(ctx workflow.Context, d activities.Decision) 
 		m,
 		d,
 		"node "+d.NodeName+" gets the condition that its machine is deleted",
-		announceTermination,
+		announceTerminationActivity,
 		m.NewReadInput(ctx),
 	)
 	m.RaiseMinVersions(made)
 	if len(made) > 0 { // if no node was written, the next decision tries again
 		m.announcedNode = d.NodeName
 	}
-	return went != targetUnanswered, err
+	return went != targetCallUnanswered, err
 }
 
 // enterStage shows a stage that begins, and records the stage in the status if it is not recorded yet.
 func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s deletion.Step) error {
-	if s.Stage == deletion.StageDrain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueued {
+	if s.Stage == deletion.StageDrain && !s.Record && s.BlockedBy == nil && m.Shown.Name == vocabulary.StepQueuedForDrain {
 		return nil // the machine is shown as queued until its turn comes
 	}
 	now := stepOfStage(s, d)
-	again, resumed := m.Shown.Name == now.Name && m.Shown.Why == now.Why, m.Shown.Name == vocabulary.StepHeld
+	again, resumed := m.Shown.Name == now.Name && m.Shown.Why == now.Why, m.Shown.Name == vocabulary.StepHeldByOperator
 	m.ShowStep(ctx, now)
 	if !s.Record && (again || !now.Stuck) && !resumed {
 		return nil
@@ -117,7 +117,7 @@ func (m *machine) enterStage(ctx workflow.Context, d activities.Decision, s dele
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
-		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
+		newLastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
 	)
 	report.Deletion = &activities.DeletionProgress{Stage: s.Stage}
 	if result, message := m.skippedDrainResult(s, d); result != "" {
@@ -163,10 +163,10 @@ func stepOfStage(s deletion.Step, d activities.Decision) run.Step {
 		Stuck:     s.BlockedBy != nil,
 	}
 	if s.IsHeld() {
-		now.Name = vocabulary.StepHeld
+		now.Name = vocabulary.StepHeldByOperator
 		return now
 	}
-	if now.Name, _ = stageNames(s.Stage); s.Stage == deletion.StageInstance {
+	if now.Name, _ = stageNames(s.Stage); s.Stage == deletion.StageDeleteInstance {
 		now.Why = fmt.Sprintf("provider %s removes instance %s", d.Provider, d.ProviderID)
 	}
 	return now
@@ -180,11 +180,11 @@ func stageNames(s deletion.Stage) (step, description string) {
 		return vocabulary.StepAwaitHooks, "Set machine status to termination"
 	case deletion.StageDrain:
 		return vocabulary.StepDrain, "Initiate node drain"
-	case deletion.StageDetach:
+	case deletion.StageDetachVolumes:
 		return vocabulary.StepAwaitDetach, "Wait for volumes to be detached"
 	case deletion.StagePreTerminateHooks:
 		return vocabulary.StepAwaitHooks, "Wait for pre-terminate hooks"
-	case deletion.StageInstance:
+	case deletion.StageDeleteInstance:
 		return vocabulary.StepDeleteInstance, "Initiate VM deletion"
 	default:
 		return vocabulary.StepDeleteNode, "Initiate node object deletion"
@@ -201,7 +201,7 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 	in := drain.DetachWait{Machine: m.Ref, NodeName: d.NodeName, Since: since, Tells: true}
 	for {
 		var seen drain.DetachResult
-		cancelled, err := m.RunWhileWanted(
+		cancelled, err := m.RunWhileNeeded(
 			ctx,
 			vocabulary.StepAwaitDetach,
 			new(drain.Activities).AwaitDetach,
@@ -209,38 +209,39 @@ func (m *machine) awaitVolumeDetach(ctx workflow.Context, d activities.Decision)
 			&seen,
 			func() (bool, error) {
 				now, err := m.Decide(ctx)
-				return now.Deletion != nil && now.Deletion.Stage == deletion.StageDetach && now.Deletion.BlockedBy == nil, err
+				return now.Deletion != nil && now.Deletion.Stage == deletion.StageDetachVolumes &&
+					now.Deletion.BlockedBy == nil, err
 			},
 		)
 		if err != nil || cancelled {
 			return err
 		}
 		if !seen.GoesOn {
-			m.finishedStage = deletion.StageDetach
+			m.finishedStage = deletion.StageDetachVolumes
 			return nil
 		}
-		if err := m.showVolumes(ctx, d, seen); err != nil {
+		if err := m.showAttachedVolumes(ctx, d, seen); err != nil {
 			return err
 		}
 		in.Shown = seen.Left
 	}
 }
 
-// maxNamedVolumes is the number of volumes in the message of the stage Detach. Source: two names fit into the 80
+// maxShownVolumes is the number of volumes in the message of the stage Detach. Source: two names fit into the 80
 // columns of a terminal.
-const maxNamedVolumes = 2
+const maxShownVolumes = 2
 
-// showVolumes reports which volumes are still attached to the node, and when the wait for them ends.
-func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
+// showAttachedVolumes reports which volumes are still attached to the node, and when the wait for them ends.
+func (m *machine) showAttachedVolumes(ctx workflow.Context, d activities.Decision, seen drain.DetachResult) error {
 	all := len(seen.Left) + seen.More
 	why := phrase.SingularOrPlural(
 		all,
 		"volume ",
 		"volumes ",
-	) + phrase.JoinFirstNames(
+	) + phrase.JoinNamesWithTotal(
 		seen.Left,
 		all,
-		maxNamedVolumes,
+		maxShownVolumes,
 		", ",
 	) +
 		phrase.SingularOrPlural(
@@ -260,11 +261,11 @@ func (m *machine) showVolumes(ctx workflow.Context, d activities.Decision, seen 
 		s.BlockedBy = append(s.BlockedBy, decidedrain.BlockedByVolume+" "+name)
 	}
 	m.ShowStep(ctx, s)
-	_, description := stageNames(deletion.StageDetach)
+	_, description := stageNames(deletion.StageDetachVolumes)
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
-		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
+		newLastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, description),
 	)
 	return m.writeStatus(ctx, why, report)
 }
@@ -277,7 +278,7 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 	if err != nil || answer == nil {
 		return err
 	}
-	m.finishedStage, m.isInstanceOfOtherMachine = deletion.StageInstance, answer.Anothers != ""
+	m.finishedStage, m.isInstanceOfOtherMachine = deletion.StageDeleteInstance, answer.Anothers != ""
 	if !m.isInstanceOfOtherMachine {
 		return nil
 	}
@@ -291,9 +292,9 @@ func (m *machine) deleteInstance(ctx workflow.Context, d activities.Decision) er
 }
 
 func (m *machine) deleteNode(ctx workflow.Context, d activities.Decision) error {
-	_, went, err := runOnTarget(ctx, m, d, "removes node "+d.NodeName, deleteNode, m.nodeRemoval(d))
-	if went != targetUnanswered {
-		m.finishedStage = deletion.StageNode
+	_, went, err := runOnTarget(ctx, m, d, "removes node "+d.NodeName, deleteNodeActivity, m.nodeRemoval(d))
+	if went != targetCallUnanswered {
+		m.finishedStage = deletion.StageDeleteNode
 	}
 	return err
 }
@@ -310,9 +311,9 @@ func (m *machine) nodeRemoval(d activities.Decision) activities.NodeRemoval {
 // releaseMachine removes the machine's remaining objects from the target cluster, then the finalizer.
 func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, summary string) error {
 	in := activities.ReleaseInput{ReadInput: m.NewReadInput(ctx), Hurry: d.Deletion.Hurry}
-	_, went, err := runOnTarget(ctx, m, d, summary, releaseMachine, in)
-	if went != targetUnanswered {
-		m.finishedStage = deletion.StageRelease
+	_, went, err := runOnTarget(ctx, m, d, summary, releaseMachineActivity, in)
+	if went != targetCallUnanswered {
+		m.finishedStage = deletion.StageRemoveFinalizer
 	}
 	return err
 }
@@ -321,9 +322,9 @@ func (m *machine) releaseMachine(ctx workflow.Context, d activities.Decision, su
 type targetOutcome int
 
 const (
-	targetUnanswered targetOutcome = iota // the target cluster has not answered, so the deletion waits
-	targetDone                            // the activity has succeeded, so the deletion continues
-	targetSkipped                         // the target cluster does not answer, but a person skips the wait
+	targetCallUnanswered targetOutcome = iota // the target cluster has not answered, so the deletion waits
+	targetCallSucceeded                       // the activity has succeeded, so the deletion continues
+	targetCallSkipped                         // the target cluster does not answer, but a person skips the wait
 )
 
 // runOnTarget runs an activity in the target cluster. While the target cluster does not answer, lastOperation is
@@ -335,20 +336,20 @@ func runOnTarget[In, Out any](
 	out, over, err := activity.RunLocalAttempt(ctx, summary, in)
 	switch {
 	case over && err != nil:
-		return out, targetUnanswered, err
+		return out, targetCallUnanswered, err
 	case over:
-		return out, targetDone, nil
+		return out, targetCallSucceeded, nil
 	case d.Deletion.Hurry || d.Deletion.Force:
-		return out, targetSkipped, nil
+		return out, targetCallSkipped, nil
 	}
 	// if the error is internal, the target cluster has answered
-	if _, internal := kube.FailureOfType(err, kube.TypeInternal); !internal {
+	if _, internal := kube.FailureOfType(err, kube.FailureTypeInternal); !internal {
 		if err := m.showUnansweredTarget(ctx, d, summary, err); err != nil {
-			return out, targetUnanswered, err
+			return out, targetCallUnanswered, err
 		}
 	}
 	if over, err = m.RunUntilChanged(ctx, summary, activity.Activity, in, &out); over {
-		went = targetDone
+		went = targetCallSucceeded
 	}
 	return out, went, err
 }
@@ -358,17 +359,17 @@ func (m *machine) showUnansweredTarget(ctx workflow.Context, d activities.Decisi
 	s := m.Shown
 	s.Why = cmp.Or(d.TargetDown, "the target cluster does not answer") + ": " + summary
 	s.Node, s.Phase = d.NodeName, vocabulary.PhaseTerminating
-	if denied, is := kube.FailureOfType(err, kube.TypeDenied); is {
+	if denied, is := kube.FailureOfType(err, kube.FailureTypeDenied); is {
 		s.Why = "the target cluster does not allow it: " + summary + ": " + denied.Message()
 	}
 	s.Name = cmp.Or(s.Name, vocabulary.StepAnnounceTermination)
-	s.BlockedBy = []string{vocabulary.BlockedTargetUnavailable}
+	s.BlockedBy = []string{vocabulary.BlockedByUnavailableTarget}
 	s.Stuck = true
 	m.ShowStep(ctx, s)
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
-		lastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),
+		newLastOperation(vocabulary.OperationDelete, vocabulary.StateFailed, s.Why),
 	)
 	return m.writeStatus(ctx, s.Why, report)
 }

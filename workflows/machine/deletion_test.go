@@ -66,9 +66,9 @@ func TestTheDecisionAfterADrainReadsFromCaches(t *testing.T) {
 				at++
 			}
 		}
-		require.Equal(t, row.live, w.decisionReads[at].Live, name)
+		require.Equal(t, row.live, w.decisionInputs[at].Live, name)
 		for resource, version := range row.wrote {
-			require.Equal(t, version, w.decisionReads[at].Versions[resource], name)
+			require.Equal(t, version, w.decisionInputs[at].Versions[resource], name)
 		}
 	}
 }
@@ -124,16 +124,20 @@ func TestDeletionGoesThroughItsStages(t *testing.T) {
 		"decide", "release",
 	}, w.activityLog)
 	stages, words := w.recordedStages()
-	require.Equal(t, []deletion.Stage{deletion.StageDrain, deletion.StageDetach, deletion.StageInstance}, stages)
+	require.Equal(
+		t,
+		[]deletion.Stage{deletion.StageDrain, deletion.StageDetachVolumes, deletion.StageDeleteInstance},
+		stages,
+	)
 	require.Equal(t, []string{"Initiate node drain", "Wait for volumes to be detached", "Initiate VM deletion"}, words)
 }
 
 func TestSlowNodeRemovalIsRecordedAsAStage(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageInstance, vocabulary.DrainResultDrained, true
+	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageDeleteInstance, vocabulary.DrainResultDrained, true
 	w.changeAfterDelay(time.Minute, func() {
 		stages, words := w.recordedStages()
-		require.Equal(t, deletion.StageNode, stages[len(stages)-1])
+		require.Equal(t, deletion.StageDeleteNode, stages[len(stages)-1])
 		require.Contains(t, words, "Initiate node object deletion")
 		w.isTargetUnreachable = false
 	})
@@ -152,7 +156,7 @@ func TestNodeWithoutPodsAndVolumesNeedsNoDrain(t *testing.T) {
 // A run that finds a stage in the status repeats no earlier stage. The test covers each stage.
 func TestRunContinuesInTheRecordedStage(t *testing.T) {
 	marks := []string{"drain m-1", "detach m-1", "delete virtual:///i-1", "delete node m-1", "release"}
-	for i, stage := range []deletion.Stage{deletion.StageDrain, deletion.StageDetach, deletion.StageInstance, deletion.StageNode, deletion.StageRelease} {
+	for i, stage := range []deletion.Stage{deletion.StageDrain, deletion.StageDetachVolumes, deletion.StageDeleteInstance, deletion.StageDeleteNode, deletion.StageRemoveFinalizer} {
 		t.Run("it begins again in stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
 			w.deletionFacts.RecordedStage, w.deletionFacts.AttachedVolumeCount = stage, 1
@@ -195,7 +199,7 @@ func TestDeletionWaitsUntilItsHooksAreRemoved(t *testing.T) {
 			deletion.StagePreDrainHooks,
 			deletion.StageDrain,
 			deletion.StagePreTerminateHooks,
-			deletion.StageInstance,
+			deletion.StageDeleteInstance,
 		},
 		stages,
 	)
@@ -275,10 +279,10 @@ func TestQueuedMachineIsNotShownAsWaitingForItsCluster(t *testing.T) {
 }
 
 func TestHeldDeletionStaysInItsStage(t *testing.T) {
-	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageInstance, deletion.StageNode} {
+	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageDeleteInstance, deletion.StageDeleteNode} {
 		t.Run("before stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.deletionFacts.RecordedStage, w.deletionFacts.Hold = stage, "alice: look at it first"
+			w.deletionFacts.RecordedStage, w.deletionFacts.HoldReason = stage, "alice: look at it first"
 			if stage != "" && stage != deletion.StageDrain {
 				w.deletionFacts.DrainResult = vocabulary.DrainResultDrained
 			}
@@ -288,7 +292,7 @@ func TestHeldDeletionStaysInItsStage(t *testing.T) {
 				}
 				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 				require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
-				w.deletionFacts.Hold = ""
+				w.deletionFacts.HoldReason = ""
 			})
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 		})
@@ -301,7 +305,7 @@ func TestDrainThatSomebodyCancelsInTemporalHoldsTheDeletion(t *testing.T) {
 	w.changeAfterDelay(time.Hour, func() {
 		require.Contains(t, w.activityLog, "hold: the drain was cancelled in Temporal")
 		require.NotContains(t, w.activityLog, "delete virtual:///i-1")
-		w.deletionFacts.Hold = ""
+		w.deletionFacts.HoldReason = ""
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 }
@@ -392,11 +396,11 @@ func TestDeletionAsksTheProviderForTheNodesOwner(t *testing.T) {
 }
 
 func TestDeletionShowsAnUnreachableTargetCluster(t *testing.T) {
-	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageNode} {
+	for _, stage := range []deletion.Stage{"", deletion.StageDrain, deletion.StageDeleteNode} {
 		t.Run("in stage "+string(stage), func(t *testing.T) {
 			w := newDeletionTestEnv(t)
 			w.isTargetUnreachable, w.deletionFacts.RecordedStage = true, stage
-			if stage == deletion.StageNode {
+			if stage == deletion.StageDeleteNode {
 				w.deletionFacts.DrainResult = vocabulary.DrainResultDrained
 			}
 			w.changeAfterDelay(time.Minute, func() {
@@ -450,7 +454,7 @@ func TestSkipAndAbandonDoNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 // If Millwright lacks a right in the target cluster, the status reports the missing right.
 func TestForbiddenTargetWriteIsReportedAsForbidden(t *testing.T) {
 	w := newDeletionTestEnv(t)
-	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageInstance, vocabulary.DrainResultDrained, true
+	w.deletionFacts.RecordedStage, w.deletionFacts.DrainResult, w.isTargetUnreachable = deletion.StageDeleteInstance, vocabulary.DrainResultDrained, true
 	w.targetError = kube.ClassifyTargetError(
 		t.Context(),
 		apierrors.NewForbidden(corev1.Resource("nodes"), "m-1", errors.New("no role allows it")),
@@ -509,14 +513,14 @@ func TestForceDoesNotWaitForAnUnreachableTargetCluster(t *testing.T) {
 
 func TestWaitForVolumesEndsAfterARequest(t *testing.T) {
 	for name, wish := range map[string]func(f *deletion.Facts){
-		"hold":    func(f *deletion.Facts) { f.Hold = "alice: look at it first" },
+		"hold":    func(f *deletion.Facts) { f.HoldReason = "alice: look at it first" },
 		"exclude": func(f *deletion.Facts) { f.SkipDetachReason = "annotation exclude asks for it" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newDeletionTestEnv(t)
-			w.deletionFacts.RecordedStage, w.deletionFacts.AttachedVolumeCount, w.deletionFacts.DrainResult, w.isVolumeAttached = deletion.StageDetach, 1, vocabulary.DrainResultDrained, true
+			w.deletionFacts.RecordedStage, w.deletionFacts.AttachedVolumeCount, w.deletionFacts.DrainResult, w.isVolumeAttached = deletion.StageDetachVolumes, 1, vocabulary.DrainResultDrained, true
 			w.changeAfterDelay(time.Minute, func() { wish(&w.deletionFacts) })
-			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.Hold, w.isVolumeAttached = "", false })
+			w.changeAfterDelay(time.Hour, func() { w.deletionFacts.HoldReason, w.isVolumeAttached = "", false })
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 			if name == "hold" {
 				require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)

@@ -24,15 +24,15 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 		m,
 		d,
 		"cordons "+phrase.NodeText(d.NodeName)+", and counts its pods",
-		cordonAndCountPods,
+		cordonAndCountPodsActivity,
 		m.NewReadInput(ctx),
 	)
-	if err != nil || went == targetUnanswered {
+	if err != nil || went == targetCallUnanswered {
 		return err
 	}
 	m.RaiseMinVersions(load.Versions)
 	if load.Pods == 0 && load.Attached == 0 {
-		m.finishedStage, m.isDrainSkipped = deletion.StageDetach, went == targetSkipped
+		m.finishedStage, m.isDrainSkipped = deletion.StageDetachVolumes, went == targetCallSkipped
 		return nil
 	}
 	if d.Deletion.Record { // only a recorded drain can wait in the queue, so record the drain and decide again
@@ -58,8 +58,11 @@ func (m *machine) drainNode(ctx workflow.Context, d activities.Decision) error {
 // awaitTurn waits in the drain queue for the machine's turn. The bridge signals the machines whose turn has come.
 func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why string) error {
 	// Here, Stuck means that the node's cluster did not answer for some time, and that the status still reports this.
-	again := m.Shown.Name == vocabulary.StepQueued && !m.Shown.Stuck
-	m.ShowStep(ctx, run.Step{Name: vocabulary.StepQueued, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName})
+	again := m.Shown.Name == vocabulary.StepQueuedForDrain && !m.Shown.Stuck
+	m.ShowStep(
+		ctx,
+		run.Step{Name: vocabulary.StepQueuedForDrain, Why: why, Phase: vocabulary.PhaseTerminating, Node: d.NodeName},
+	)
 	// decide again after this write, because the bridge sent no signal if a place became free before the write
 	if !again {
 		return m.writeStatus(
@@ -68,7 +71,7 @@ func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why str
 			m.progressReport(
 				ctx,
 				vocabulary.PhaseTerminating,
-				lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why),
+				newLastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, why),
 			),
 		)
 	}
@@ -77,7 +80,7 @@ func (m *machine) awaitTurn(ctx workflow.Context, d activities.Decision, why str
 
 // drainPreservedNode drains the node of a machine that is Failed and preserved.
 func (m *machine) drainPreservedNode(ctx workflow.Context, d activities.Decision) error {
-	if err := m.showPreservation(ctx, d, vocabulary.StepDrain); err != nil {
+	if err := m.showPreservationStep(ctx, d, vocabulary.StepDrain); err != nil {
 		return err
 	}
 	_, err := m.runDrain(ctx, d, vocabulary.DrainForPreservation)
@@ -87,12 +90,17 @@ func (m *machine) drainPreservedNode(ctx workflow.Context, d activities.Decision
 // drainNodeForUpdate cordons and drains a node that is updated in place. drainNodeForUpdate returns false if the
 // machine needs something else first.
 func (m *machine) drainNodeForUpdate(ctx workflow.Context, d activities.Decision) (bool, error) {
-	made, done, err := cordonNode.RunUnlessChanged(ctx, m.WorkflowState, "cordons node "+d.NodeName, m.NewReadInput(ctx))
+	made, done, err := cordonNodeActivity.RunUnlessChanged(
+		ctx,
+		m.WorkflowState,
+		"cordons node "+d.NodeName,
+		m.NewReadInput(ctx),
+	)
 	if err != nil || !done {
 		return false, err
 	}
 	m.RaiseMinVersions(made)
-	return m.runDrain(ctx, d, vocabulary.DrainForUpdate)
+	return m.runDrain(ctx, d, vocabulary.DrainForInPlaceUpdate)
 }
 
 // runDrain runs a drain, and reports whether the drain has finished. If it has not finished, runDrain handles the
@@ -128,11 +136,16 @@ func (m *machine) awaitEndOfEarlierDrain(ctx workflow.Context, why string) error
 // may get new pods.
 func (m *machine) recordDrainHold(ctx workflow.Context, d activities.Decision, purpose string) error {
 	hold := drain.HoldInput{Read: m.NewReadInput(ctx), Why: "the drain was cancelled in Temporal"}
-	if err := run.WriteObject(ctx, m.WorkflowState, "holds the drain: "+hold.Why, holdDrain, hold); err != nil ||
-		purpose != vocabulary.DrainForUpdate {
+	if err := run.WriteObject(ctx, m.WorkflowState, "holds the drain: "+hold.Why, holdDrainActivity, hold); err != nil ||
+		purpose != vocabulary.DrainForInPlaceUpdate {
 		return err
 	}
-	made, _, err := uncordonNode.RunUnlessChanged(ctx, m.WorkflowState, "uncordons node "+d.NodeName, m.NewReadInput(ctx))
+	made, _, err := uncordonNodeActivity.RunUnlessChanged(
+		ctx,
+		m.WorkflowState,
+		"uncordons node "+d.NodeName,
+		m.NewReadInput(ctx),
+	)
 	m.RaiseMinVersions(made)
 	return err
 }
@@ -155,7 +168,7 @@ func (m *machine) awaitDrain(
 		return false, result, err
 	}
 	for wanted := true; !future.IsReady(); {
-		if err := m.awaitMachineChange(ctx, d, future); err != nil {
+		if err := m.awaitChangeOrMachineDeadline(ctx, d, future); err != nil {
 			return false, result, err
 		}
 		if m.ReceiveSignals() && !future.IsReady() {

@@ -41,7 +41,7 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 		m.hasAskedForNames = true
 		return true, m.awaitRepairByPerson(ctx, d, *d.Problem)
 	}
-	answer, err := m.askForNames(ctx, d)
+	answer, err := m.askForInstanceNames(ctx, d)
 	if err != nil || answer == nil {
 		return true, err
 	}
@@ -49,17 +49,17 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 	if answer.NodeName == "" && answer.ProviderID == "" {
 		return false, nil
 	}
-	stale, err := m.recordNames(
+	stale, err := m.recordInstanceNames(
 		ctx,
 		activities.InstanceRecord{ProviderID: answer.ProviderID, NodeName: answer.NodeName, Told: true},
 	)
 	return err == nil && stale == "", err
 }
 
-// askForNames calls the provider until the provider answers. askForNames returns nil, nil if the caller must decide
-// again. If a person skips the drain, askForNames makes one call, and a missing answer counts as "there is no
+// askForInstanceNames calls the provider until the provider answers. askForInstanceNames returns nil, nil if the caller must decide
+// again. If a person skips the drain, askForInstanceNames makes one call, and a missing answer counts as "there is no
 // instance".
-func (m *machine) askForNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
+func (m *machine) askForInstanceNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.instanceCall(d)
 	m.hasAskedForNames = true
 	if d.Deletion.Hurry {
@@ -97,7 +97,7 @@ func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) erro
 	report := m.progressReport(
 		ctx,
 		vocabulary.PhaseTerminating,
-		lastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why),
+		newLastOperation(vocabulary.OperationDelete, vocabulary.StateProcessing, m.Shown.Why),
 	)
 	report.Event = &kube.Event{Reason: vocabulary.ReasonDeletionHeld, Message: m.Shown.Why}
 	if err := m.writeStatus(ctx, m.Shown.Why, report); err != nil {
@@ -106,10 +106,10 @@ func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) erro
 	return m.AwaitChange(ctx)
 }
 
-// askNodeOwner asks the provider once for the node name of a machine that is not being deleted, if the owner of the
-// node is uncertain. askNodeOwner records the answer, and returns true if the caller must decide again. If the provider
+// askProviderForNodeOwner asks the provider once for the node name of a machine that is not being deleted, if the owner of the
+// node is uncertain. askProviderForNodeOwner records the answer, and returns true if the caller must decide again. If the provider
 // does not answer within a minute, the owner stays uncertain.
-func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
+func (m *machine) askProviderForNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
 	if !d.Ask || m.hasAskedNodeOwner || d.Provider == "" || d.NeverTried {
 		return false, nil
 	}
@@ -118,7 +118,7 @@ func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (set
 		ctx,
 		stepForDecision(
 			d,
-			vocabulary.StepInstanceStatus,
+			vocabulary.StepGetInstanceStatus,
 			"asks provider "+d.Provider+" whether node "+d.NodeName+" is of its instance",
 		),
 	)
@@ -126,12 +126,12 @@ func (m *machine) askNodeOwner(ctx workflow.Context, d activities.Decision) (set
 		return false, err
 	}
 	var answer cloud.InstanceAnswer
-	question := run.ShortCallOptions(ctx, d.Provider, m.Shown.Why)
+	question := run.ShortCloudCallOptions(ctx, d.Provider, m.Shown.Why)
 	err = workflow.ExecuteActivity(question, new(cloud.Activities).InstanceStatus, m.instanceCall(d)).Get(ctx, &answer)
 	if err != nil || answer.Problem != nil || answer.NodeName == "" {
 		return false, ctx.Err()
 	}
-	_, err = m.recordNames(
+	_, err = m.recordInstanceNames(
 		ctx,
 		activities.InstanceRecord{ProviderID: cmp.Or(answer.ProviderID, d.ProviderID), NodeName: answer.NodeName, Told: true},
 	)

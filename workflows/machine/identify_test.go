@@ -15,9 +15,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// newTestEnvWithoutNames returns a world with a machine that is being deleted. The machine's creation was interrupted
+// newUnrecordedInstanceTestEnv returns a world with a machine that is being deleted. The machine's creation was interrupted
 // before the names of its instance were recorded.
-func newTestEnvWithoutNames(t *testing.T) *machineTestEnv {
+func newUnrecordedInstanceTestEnv(t *testing.T) *machineTestEnv {
 	w := newDeletionTestEnv(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true
 	return w
@@ -48,7 +48,7 @@ func foundInstanceAnswer() cloud.InstanceAnswer {
 }
 
 func TestUnrecordedInstanceIsDrained(t *testing.T) {
-	w := newTestEnvWithoutNames(t)
+	w := newUnrecordedInstanceTestEnv(t)
 	w.unrecordedInstance = "virtual:///m-1"
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Equal(
@@ -78,7 +78,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 		"no name":       {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTestEnvWithoutNames(t)
+			w := newUnrecordedInstanceTestEnv(t)
 			w.deletionFacts.HasNode = false
 			w.instanceStatus = func(cloud.InstanceCall) (cloud.InstanceAnswer, error) { return answer, nil }
 			require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
@@ -90,7 +90,7 @@ func TestProviderIsAskedOnceForAnInstanceThatDoesNotExist(t *testing.T) {
 // If the provider refuses the call, the status shows the provider's message, and the workflow calls the provider again.
 // If the node joins later, the node is drained.
 func TestProviderIsAskedForTheInstanceUntilItAnswers(t *testing.T) {
-	w := newTestEnvWithoutNames(t)
+	w := newUnrecordedInstanceTestEnv(t)
 	looks := 0
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		switch looks++; looks {
@@ -128,7 +128,7 @@ func TestProviderIsAskedForTheInstanceUntilItAnswers(t *testing.T) {
 
 // A provider that does not answer is shown after 30 seconds, and the deletion waits for the provider.
 func TestDeletionWaitsForAProviderThatDoesNotAnswer(t *testing.T) {
-	w := newTestEnvWithoutNames(t)
+	w := newUnrecordedInstanceTestEnv(t)
 	silent := true
 	w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 		if silent {
@@ -163,7 +163,7 @@ func TestProviderIsAskedAgainWhenTheCauseIsRemoved(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTestEnvWithoutNames(t)
+			w := newUnrecordedInstanceTestEnv(t)
 			fail(w)
 			w.changeAfterDelay(time.Minute, func() {
 				require.Len(t, w.reports[0].Step.BlockedBy, 1)
@@ -190,7 +190,7 @@ func TestOperatorRequestEndsTheSearchForAnInstance(t *testing.T) {
 	} {
 		for how, look := range map[string]func(cloud.InstanceCall) (cloud.InstanceAnswer, error){"silent": unansweredError, "stuck": stuck} {
 			t.Run(name+", "+how, func(t *testing.T) {
-				w := newTestEnvWithoutNames(t)
+				w := newUnrecordedInstanceTestEnv(t)
 				w.deletionFacts.HasNode, w.instanceStatus = false, look
 				start := w.env.Now()
 				w.changeAfterDelay(10*time.Minute, func() {
@@ -209,7 +209,7 @@ func TestOperatorRequestEndsTheSearchForAnInstance(t *testing.T) {
 func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 	for name, answers := range map[string]bool{"it answers": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			w := newTestEnvWithoutNames(t)
+			w := newUnrecordedInstanceTestEnv(t)
 			w.deletionFacts.SkipDrainReason = "annotation exclude asks for it"
 			w.instanceStatus = func(in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 				if answers {
@@ -229,14 +229,14 @@ func TestAMachineThatIsNotDrainedAsksForItsInstanceOnce(t *testing.T) {
 
 // While the deletion is held, the provider is not called and no stage is recorded.
 func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
-	w := newTestEnvWithoutNames(t)
-	w.deletionFacts.Hold, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
+	w := newUnrecordedInstanceTestEnv(t)
+	w.deletionFacts.HoldReason, w.unrecordedInstance = "alice: look at it first", "virtual:///m-1"
 	w.changeAfterDelay(time.Hour, func() {
 		require.NotContains(t, w.activityLog, "look")
 		require.Equal(t, []string{"Hold"}, w.reports[0].Step.BlockedBy)
 		require.Equal(t, "held by alice (look at it first)", w.reports[0].Event.Message)
 		require.Nil(t, w.reports[0].Deletion)
-		w.deletionFacts.Hold = ""
+		w.deletionFacts.HoldReason = ""
 	})
 	require.Equal(t, run.OutcomeGone, w.runMachine(t).Outcome)
 	require.Contains(t, w.activityLog, "drain m-1")
@@ -247,7 +247,7 @@ func TestAHeldDeletionAsksForItsInstanceAfterTheHold(t *testing.T) {
 func TestProviderIsAskedForTheOwnerOfADoubtfulNode(t *testing.T) {
 	doubtful := func(t *testing.T) *machineTestEnv {
 		w := newMachineTestEnv(t)
-		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.NeedSync, "Running", "m-1"
+		w.decision.Need, w.decision.Phase, w.decision.NodeName = attention.NeedNodeSync, "Running", "m-1"
 		w.decision.NeverTried, w.decision.InDoubt, w.decision.Ask = false, true, true
 		return w
 	}

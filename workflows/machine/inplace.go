@@ -12,7 +12,7 @@ import (
 // updateInPlace carries out Millwright's next step of an in-place update of the machine's node. updateInPlace also
 // reports the end of the health timeout.
 func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) error {
-	s := stepForDecision(d, vocabulary.StepUpdateInPlace, d.InPlace.Why)
+	s := stepForDecision(d, vocabulary.StepPrepareInPlaceUpdate, d.InPlace.Why)
 	changes := s.Name != m.Shown.Name
 	m.ShowStep(ctx, s)
 	if changes || (d.Health != nil && d.Health.Due != nil) {
@@ -24,17 +24,17 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	}
 	switch d.InPlace.Step {
 	case inplace.StepNothing:
-		return m.awaitMachineChange(ctx, d)
+		return m.awaitChangeOrMachineDeadline(ctx, d)
 	case inplace.StepDrain:
 		empty, err := m.drainNodeForUpdate(ctx, d)
 		if err != nil || !empty {
 			return err
 		}
-	case inplace.StepUpdate:
+	case inplace.StepSetUpdatingPhase:
 		report := m.progressReport(
 			ctx,
 			vocabulary.PhaseInPlaceUpdating,
-			lastOperation(
+			newLastOperation(
 				vocabulary.OperationInPlaceUpdate,
 				vocabulary.StateProcessing,
 				"Machine "+m.Ref.Name+": its node is updated in place",
@@ -45,7 +45,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	default: // only the node's condition must be written
 	}
 	mark := activities.InPlaceCondition{Read: m.NewReadInput(ctx), Reason: d.InPlace.Reason, Message: d.InPlace.Message}
-	made, err := markInPlace.RunLocalFirst(ctx, m.WorkflowState, "the node says "+mark.Reason, mark)
+	made, err := markInPlaceActivity.RunLocalFirst(ctx, m.WorkflowState, "the node says "+mark.Reason, mark)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (m *machine) updateInPlace(ctx workflow.Context, d activities.Decision) err
 	// the next step belongs to the agent on the node
 	if again := m.markedUpdateState == d.InPlace.Why; again || len(made) == 0 {
 		m.markedUpdateState = ""
-		return m.awaitMachineChange(ctx, d)
+		return m.awaitChangeOrMachineDeadline(ctx, d)
 	}
 	m.markedUpdateState = d.InPlace.Why
 	return nil

@@ -48,7 +48,7 @@ func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
 			w.logActivity("mark " + in.Reason)
 			switch in.Reason {
 			case "DrainSuccessful":
-				w.setUpdateStep(inplace.StepUpdate, "")
+				w.setUpdateStep(inplace.StepSetUpdatingPhase, "")
 			case "ReadyForUpdate":
 				w.decision.Need = attention.NeedRecovery
 				w.decision.Health = &health.Verdict{Why: "waits for the agent", Deadline: w.decisionTime.Add(20 * time.Minute)}
@@ -58,7 +58,7 @@ func newInPlaceUpdateTestEnv(t *testing.T) *machineTestEnv {
 	w.onReport = func(in machine.Report) {
 		if in.Phase == "InPlaceUpdating" {
 			w.decision.Phase = in.Phase
-			w.setUpdateStep(inplace.StepReady, "ReadyForUpdate")
+			w.setUpdateStep(inplace.StepStartAgent, "ReadyForUpdate")
 		}
 	}
 	return w
@@ -129,9 +129,9 @@ func TestCancelledUpdateDrainEvictsNoPods(t *testing.T) {
 }
 
 // If a write of the node condition has no visible effect on the node, the workflow does not repeat the write.
-func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
+func TestUpdateConditionWithoutEffectIsNotRewritten(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.setUpdateStep(inplace.StepCondition, "CandidateForUpdate")
+	w.setUpdateStep(inplace.StepWriteCondition, "CandidateForUpdate")
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.LessOrEqual(t, w.countActivities("mark CandidateForUpdate"), 2)
@@ -141,7 +141,7 @@ func TestInvisibleUpdateConditionIsNotRewritten(t *testing.T) {
 // a node that cannot be written.
 func TestUnchangedUpdateConditionIsNotWritten(t *testing.T) {
 	w := newInPlaceUpdateTestEnv(t)
-	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.NeedSync, attention.NeedInPlaceUpdate, "node lacks label a"
+	w.decision.Need, w.decision.Otherwise, w.decision.Why = attention.NeedNodeSync, attention.NeedInPlaceUpdate, "node lacks label a"
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.Zero(t, w.countActivities("mark "))

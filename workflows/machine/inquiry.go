@@ -22,8 +22,8 @@ type instanceGoneCheck struct {
 	cancelCall  workflow.CancelFunc // cancels the open call; nil: no call is open
 }
 
-// After a change, resetIfStuck allows another call if the last call needs a repair.
-func (q *instanceGoneCheck) resetIfStuck() {
+// After a change, allowCallAfterRepair allows another call if the last call needs a repair.
+func (q *instanceGoneCheck) allowCallAfterRepair() {
 	if q.needsRepair {
 		q.isSettled, q.needsRepair = false, false
 	}
@@ -39,19 +39,19 @@ func (m *machine) checkInstanceGone(ctx workflow.Context, d activities.Decision,
 		if err := m.awaitUnfinishedCall(ctx); err != nil {
 			return err
 		}
-		of, call := run.OptionalCallOptions, m.instanceCall(d)
+		of, call := run.OptionalCloudCallOptions, m.instanceCall(d)
 		if call.Known = q.lastProblem; q.lastProblem != nil {
 			of = run.CloudCallOptions
 		}
 		options, end := workflow.WithCancel(
-			of(ctx, d.Provider, m.ActivityID(vocabulary.StepInstanceStatus), "is instance "+d.ProviderID+" still there?"),
+			of(ctx, d.Provider, m.ActivityID(vocabulary.StepGetInstanceStatus), "is instance "+d.ProviderID+" still there?"),
 		)
 		m.unfinishedCall = workflow.ExecuteActivity(options, new(cloud.Activities).InstanceStatus, call)
-		m.unfinishedCallName = vocabulary.StepInstanceStatus
+		m.unfinishedCallName = vocabulary.StepGetInstanceStatus
 		q.cancelCall = end
 	}
 	open := m.unfinishedCall
-	if err := m.awaitHealthChange(ctx, d, v, open); err != nil || !open.IsReady() {
+	if err := m.awaitChangeOrHealthDeadline(ctx, d, v, open); err != nil || !open.IsReady() {
 		return err
 	}
 	m.unfinishedCall, q.cancelCall = nil, nil

@@ -73,7 +73,7 @@ func TestMachineThatFailsIsPreservedAtOnce(t *testing.T) {
 func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 	w := newMachineTestEnv(t)
 	w.env.OnActivity("WithdrawReplacement", mock.Anything, mock.Anything).Return(w.mockWrite("withdraw"))
-	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.NeedHealth, "Failed", true
+	w.decision.Need, w.decision.Phase, w.decision.Withdraw = attention.NeedStatusUpdate, "Failed", true
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{Phase: "Running", Operation: "HealthCheck", State: "Successful", Message: "well again"},
 	}
@@ -84,9 +84,9 @@ func TestRecoveredMachineWithdrawsItsReplacementGrant(t *testing.T) {
 // The creation timeout fires even if the node cannot be written.
 func TestMachineWhoseNodeCannotBeWrittenStillFails(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.NeedSync
+	w.decision.Need = attention.NeedNodeSync
 	w.decision.Phase = "Pending"
-	w.decision.Otherwise = attention.NeedNode
+	w.decision.Otherwise = attention.NeedNodeJoin
 	w.decision.Why = "node lacks label a"
 	deadline := w.decision.CreateBy
 	w.runMachine(t)
@@ -129,7 +129,7 @@ func TestPreservationEndsOnTimeDuringADrain(t *testing.T) {
 // Status and event contain the API server's message if the API server refuses a write of the node. The workflow
 // retries the write by itself, because a webhook or a policy does not report when it would accept the write.
 func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
-	for name, need := range map[string]attention.Need{"sync": attention.NeedSync, "preserve": attention.NeedPreservation} {
+	for name, need := range map[string]attention.Need{"sync": attention.NeedNodeSync, "preserve": attention.NeedPreservation} {
 		t.Run(name, func(t *testing.T) {
 			w := newMachineTestEnv(t)
 			w.setPreserved(w.env.Now().Add(time.Hour))
@@ -143,7 +143,7 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 				require.Equal(t, "NodeRefused", w.reports[0].Event.Reason)
 				require.Greater(t, w.countActivities(name), 1, "without a signal")
 				require.Less(t, w.countActivities(name), 8, "ever more rarely")
-				w.nodeWriteError, w.syncVersions, w.decision.Need = nil, kube.MinVersions{
+				w.nodeWriteError, w.nodeSyncVersions, w.decision.Need = nil, kube.MinVersions{
 					kube.NodesResource: "8",
 				}, attention.NeedNothing
 			}, time.Minute)
@@ -155,7 +155,7 @@ func TestARefusedWriteOfTheNodeIsReported(t *testing.T) {
 // If a preservation is written while a node sync is refused, the status still shows the refusal.
 func TestPreservationKeepsTheRefusedSyncInTheStatus(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.NeedSync, attention.NeedPreservation, "n"
+	w.decision.Need, w.decision.Otherwise, w.decision.NodeName = attention.NeedNodeSync, attention.NeedPreservation, "n"
 	w.nodeWriteError = kube.RefusedError("metadata.labels: Invalid value: a b")
 	w.env.OnActivity("PreserveMachine", mock.Anything, mock.Anything).
 		Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
@@ -167,7 +167,7 @@ func TestPreservationKeepsTheRefusedSyncInTheStatus(t *testing.T) {
 		defer w.lock()()
 		require.NotEmpty(t, w.reports)
 		require.Equal(t, "node n cannot be written: metadata.labels: Invalid value: a b", w.reports[0].Step.Cause)
-		w.nodeWriteError, w.syncVersions, w.decision.Need = nil, kube.MinVersions{
+		w.nodeWriteError, w.nodeSyncVersions, w.decision.Need = nil, kube.MinVersions{
 			kube.NodesResource: "8",
 		}, attention.NeedNothing
 	}, time.Minute)

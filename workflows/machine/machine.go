@@ -32,10 +32,10 @@ type machine struct {
 	// a node sync had nothing to write, and the workflow has already decided again from the API server
 	hasReadLiveAgain bool
 	// reason why the node sync cannot write the missing fields at present; empty: no reason is known
-	unsyncableReason  string
-	hasAskedNodeOwner bool // the workflow has already asked the provider for the owner of the node
+	nodeSyncBlockReason string
+	hasAskedNodeOwner   bool // the workflow has already asked the provider for the owner of the node
 	// message with which the API server has refused the last node sync; empty if it was not refused
-	syncRefusal           string
+	nodeSyncRefusal       string
 	refusedNodeWriteCount int    // refused node writes since the last successful sync
 	markedUpdateState     string // the in-place update state in the last write of the node's condition
 
@@ -74,7 +74,7 @@ func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 	in := m.NewReadInput(ctx)
 	in.Done = m.finishedStage
 	m.Live = false
-	d, err := decideMachine.RunLocalFirst(ctx, m.WorkflowState, "what does it need next?", in)
+	d, err := decideMachineActivity.RunLocalFirst(ctx, m.WorkflowState, "what does it need next?", in)
 	if err == nil {
 		m.isBlocked, m.areBlockersUnreported = d.Blocked, d.Unsaid
 	}
@@ -83,14 +83,14 @@ func (m *machine) Decide(ctx workflow.Context) (activities.Decision, error) {
 
 // writeStatus writes the report into the machine's status.
 func (m *machine) writeStatus(ctx workflow.Context, summary string, report activities.Report) error {
-	return run.ReportMachineStatus(ctx, m.WorkflowState, summary, reportMachine, report)
+	return run.ReportMachineStatus(ctx, m.WorkflowState, summary, reportMachineActivity, report)
 }
 
-// Step carries out the machine's next step. If the result is not nil, nothing is left to do. If the API server refuses
+// ExecuteStep carries out the machine's next step. If the result is not nil, nothing is left to do. If the API server refuses
 // a write, the status shows the refusal.
-func (m *machine) Step(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
+func (m *machine) ExecuteStep(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	result, err := m.carryOutDecision(ctx, d)
-	if run.IsFailureOfType(err, kube.TypeRefused) {
+	if run.IsFailureOfType(err, kube.FailureTypeRefused) {
 		m.ShowRefusal(ctx, err)
 		// ignore the error, because the API server may also refuse the status
 		_ = m.writeStatus(ctx, m.Shown.Why, m.progressReport(ctx, "", nil))
@@ -103,7 +103,7 @@ func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) 
 	case d.Gone:
 		return run.GoneResult(d.Why)
 	case d.Need == attention.NeedDeletion:
-		if err := m.runDeletion(ctx, d); err != nil || m.finishedStage != deletion.StageRelease {
+		if err := m.runDeletion(ctx, d); err != nil || m.finishedStage != deletion.StageRemoveFinalizer {
 			return nil, err
 		}
 		return run.GoneResult("instance, node and finalizer are gone")
@@ -125,7 +125,7 @@ func (m *machine) carryOutDecision(ctx workflow.Context, d activities.Decision) 
 
 func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error {
 	switch d.Need {
-	case attention.NeedHealth:
+	case attention.NeedStatusUpdate:
 		if d.Health.Due != nil {
 			return m.awaitRecovery(ctx, d, *d.Health)
 		}
@@ -133,21 +133,24 @@ func (m *machine) handleNeed(ctx workflow.Context, d activities.Decision) error 
 	case attention.NeedInstance:
 		return m.createInstance(ctx, d)
 	case attention.NeedNodeName:
-		_, err := m.recordNames(ctx, activities.InstanceRecord{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true})
+		_, err := m.recordInstanceNames(
+			ctx,
+			activities.InstanceRecord{ProviderID: d.ProviderID, NodeName: d.NodeFound, Told: true},
+		)
 		return err
-	case attention.NeedNode:
+	case attention.NeedNodeJoin:
 		return m.awaitNodeJoin(ctx, d)
 	case attention.NeedRecovery:
 		return m.awaitRecovery(ctx, d, *d.Health)
-	case attention.NeedSync:
+	case attention.NeedNodeSync:
 		return m.syncNodeOrContinue(ctx, d)
 	case attention.NeedPreservation:
 		return m.writePreservation(ctx, d)
 	case attention.NeedPreservationEnd: // a preserved machine waits until the preservation ends
-		if err := m.showPreservation(ctx, d, vocabulary.StepAwaitPreservationEnd); err != nil {
+		if err := m.showPreservationStep(ctx, d, vocabulary.StepAwaitPreservationEnd); err != nil {
 			return err
 		}
-		return m.awaitDeadline(ctx, d)
+		return m.awaitChangeOrDeadline(ctx, d)
 	case attention.NeedDrain:
 		if d.InPlace.Step != inplace.StepDrain {
 			return m.drainPreservedNode(ctx, d)
@@ -172,7 +175,7 @@ func (m *machine) reportVerdict(
 	before activities.Report,
 ) error {
 	m.ShowStep(ctx, run.Step{Phase: v.Change.Phase, Node: d.NodeName, Why: v.Why})
-	if err := m.withdrawGrant(ctx, d); err != nil {
+	if err := m.withdrawReplacementGrant(ctx, d); err != nil {
 		return err
 	}
 	report := verdictReport(m.NewReadInput(ctx), v)
@@ -186,16 +189,21 @@ func (m *machine) reportVerdict(
 	}
 	m.instanceGoneCheck.isSettled = false
 	if v.Change.Joined || (v.Change.Phase == vocabulary.PhaseFailed && d.Phase != vocabulary.PhaseUnknown) {
-		// If the target cluster does not answer and finishJoin is interrupted, the remaining tokens expire.
-		version, _, err := finishJoin.RunUnlessChanged(ctx, m.WorkflowState, "the bootstrap tokens go", m.NewReadInput(ctx))
-		m.RaiseWrittenVersion(version)
+		// If the target cluster does not answer and finishJoinActivity is interrupted, the remaining tokens expire.
+		version, _, err := finishJoinActivity.RunUnlessChanged(
+			ctx,
+			m.WorkflowState,
+			"the bootstrap tokens go",
+			m.NewReadInput(ctx),
+		)
+		m.RequireWrittenVersion(version)
 		return err
 	}
 	return nil
 }
 
-// withdrawGrant removes the permission to replace a machine, because the replacement is no longer needed.
-func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) error {
+// withdrawReplacementGrant removes the permission to replace a machine, because the replacement is no longer needed.
+func (m *machine) withdrawReplacementGrant(ctx workflow.Context, d activities.Decision) error {
 	if !d.Withdraw {
 		return nil
 	}
@@ -203,7 +211,7 @@ func (m *machine) withdrawGrant(ctx workflow.Context, d activities.Decision) err
 		ctx,
 		m.WorkflowState,
 		"the granted replacement is withdrawn",
-		withdrawReplacement,
+		withdrawReplacementActivity,
 		m.NewReadInput(ctx),
 	)
 }
@@ -215,19 +223,23 @@ func (m *machine) copyNodeConditions(ctx workflow.Context, d activities.Decision
 	if m.Shown.Name != "" {
 		report.Step = m.StatusStep()
 	}
-	reported, err := reportMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, report)
+	reported, err := reportMachineActivity.RunLocalFirst(ctx, m.WorkflowState, d.Why, report)
 	if err != nil {
 		return err
 	}
-	m.RaiseWrittenVersion(reported.Version)
+	m.RequireWrittenVersion(reported.Version)
 	if m.AddWaitMessage(ctx, reported); reported.Version == d.Version {
-		return m.awaitMachineChange(ctx, d)
+		return m.awaitChangeOrMachineDeadline(ctx, d)
 	}
 	return nil
 }
 
-// awaitMachineChange waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
-func (m *machine) awaitMachineChange(ctx workflow.Context, d activities.Decision, futures ...workflow.Future) error {
+// awaitChangeOrMachineDeadline waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
+func (m *machine) awaitChangeOrMachineDeadline(
+	ctx workflow.Context,
+	d activities.Decision,
+	futures ...workflow.Future,
+) error {
 	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
 		name := "health"
 		if d.Phase == vocabulary.PhasePending {
@@ -235,7 +247,7 @@ func (m *machine) awaitMachineChange(ctx workflow.Context, d activities.Decision
 		}
 		futures = append(futures, m.EnsureTimer(ctx, name, "the health timeout ends", d.Health.Deadline))
 	}
-	return m.awaitDeadline(ctx, d, futures...)
+	return m.awaitChangeOrDeadline(ctx, d, futures...)
 }
 
 // verdictReport returns the status report of a health verdict.
@@ -243,7 +255,7 @@ func verdictReport(read kube.ReadInput, v health.Verdict) activities.Report {
 	report := activities.Report{Read: read, Clock: v.Clock}
 	if c := v.Change; c != nil {
 		report.Joined = c.Joined
-		report.Phase, report.Operation = c.Phase, lastOperation(c.Operation, c.State, c.Message)
+		report.Phase, report.Operation = c.Phase, newLastOperation(c.Operation, c.State, c.Message)
 		report.Event = &kube.Event{Warning: c.Warning, Reason: c.Reason, Message: c.Message}
 	}
 	if v.Due != nil {
@@ -265,7 +277,7 @@ func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) err
 		"gives up waiting for "+phrase.NodeText(d.NodeName)+": the creation timeout",
 		d.CreateBy,
 	)
-	return m.awaitDeadline(ctx, d, deadline)
+	return m.awaitChangeOrDeadline(ctx, d, deadline)
 }
 
 // awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage, awaitRecovery
@@ -284,7 +296,7 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	}
 	changes := s.Name != m.Shown.Name || s.Why != m.Shown.Why
 	m.ShowStep(ctx, s)
-	if changes || d.Unsaid || d.Need == attention.NeedHealth || v.Due != nil {
+	if changes || d.Unsaid || d.Need == attention.NeedStatusUpdate || v.Due != nil {
 		report := verdictReport(m.NewReadInput(ctx), v)
 		report.Step = m.StatusStep()
 		if err := m.writeStatus(ctx, v.Why, report); err != nil {
@@ -294,13 +306,13 @@ func (m *machine) awaitRecovery(ctx workflow.Context, d activities.Decision, v h
 	if v.Look && !m.instanceGoneCheck.isSettled && d.Provider != "" {
 		return m.checkInstanceGone(ctx, d, v)
 	}
-	err := m.awaitHealthChange(ctx, d, v)
-	m.instanceGoneCheck.resetIfStuck()
+	err := m.awaitChangeOrHealthDeadline(ctx, d, v)
+	m.instanceGoneCheck.allowCallAfterRepair()
 	return err
 }
 
-// awaitHealthChange waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
-func (m *machine) awaitHealthChange(
+// awaitChangeOrHealthDeadline waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
+func (m *machine) awaitChangeOrHealthDeadline(
 	ctx workflow.Context,
 	d activities.Decision,
 	v health.Verdict,
@@ -308,17 +320,21 @@ func (m *machine) awaitHealthChange(
 ) error {
 	if v.Deadline.IsZero() {
 		m.CancelTimer("health")
-		return m.awaitDeadline(ctx, d, futures...)
+		return m.awaitChangeOrDeadline(ctx, d, futures...)
 	}
-	return m.awaitDeadline(
+	return m.awaitChangeOrDeadline(
 		ctx,
 		d,
 		append(futures, m.EnsureTimer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
 }
 
-// awaitDeadline waits until a signal arrives or a deadline of the machine has passed. After a deadline the next
+// awaitChangeOrDeadline waits until a signal arrives or a deadline of the machine has passed. After a deadline the next
 // decision reads from the API server, because the awaited change may have happened without a signal.
-func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, deadlines ...workflow.Future) error {
+func (m *machine) awaitChangeOrDeadline(
+	ctx workflow.Context,
+	d activities.Decision,
+	deadlines ...workflow.Future,
+) error {
 	if d.PreserveUntil.After(workflow.Now(ctx)) { // a preservation that has already ended needs no timer
 		deadlines = append(deadlines, m.EnsureTimer(ctx, "preservation", "preserved until then", d.PreserveUntil))
 	}
@@ -336,25 +352,25 @@ func (m *machine) awaitDeadline(ctx workflow.Context, d activities.Decision, dea
 // shows the reason, and syncNodeOrContinue waits for a change.
 func (m *machine) syncNodeOrContinue(ctx workflow.Context, d activities.Decision) error {
 	switch {
-	case d.Why != m.unsyncableReason:
-		return m.writeNode(ctx, d)
+	case d.Why != m.nodeSyncBlockReason:
+		return m.writeNodeFields(ctx, d)
 	case d.Otherwise != attention.NeedNothing:
 		d.Need = d.Otherwise
 		return m.handleNeed(ctx, d)
 	}
-	if settled, err := m.askNodeOwner(ctx, d); settled || err != nil {
+	if settled, err := m.askProviderForNodeOwner(ctx, d); settled || err != nil {
 		return err
 	}
 	s := stepForDecision(
 		d,
 		vocabulary.StepSyncNode,
-		"node "+d.NodeName+" cannot be written: "+cmp.Or(m.syncRefusal, d.Why),
+		"node "+d.NodeName+" cannot be written: "+cmp.Or(m.nodeSyncRefusal, d.Why),
 	)
 	if d.InDoubt {
-		s.BlockedBy = []string{vocabulary.BlockedOwnershipInDoubt}
+		s.BlockedBy = []string{vocabulary.BlockedByOwnershipDoubt}
 	}
-	err := m.awaitWritableNode(ctx, d, s, m.syncRefusal)
-	m.unsyncableReason = ""
+	err := m.awaitWritableNode(ctx, d, s, m.nodeSyncRefusal)
+	m.nodeSyncBlockReason = ""
 	return err
 }
 
@@ -368,7 +384,7 @@ func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision,
 		again = run.WaitAfterRefusal(m.refusedNodeWriteCount)
 	}
 	if s.Stuck = true; len(s.BlockedBy) == 0 {
-		s.BlockedBy = []string{vocabulary.BlockedNodeRefused}
+		s.BlockedBy = []string{vocabulary.BlockedByRefusedNodeWrite}
 	}
 	m.ShowStep(ctx, s)
 	if refusal != "" || d.InDoubt {
@@ -380,41 +396,41 @@ func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision,
 	}
 	recheck := m.EnsureTimer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
 	defer m.CancelTimer("repair")
-	return m.awaitDeadline(ctx, d, recheck)
+	return m.awaitChangeOrDeadline(ctx, d, recheck)
 }
 
-// writeNode writes the fields of the template and the class to the node. If there was nothing to write, the caches may
+// writeNodeFields writes the fields of the template and the class to the node. If there was nothing to write, the caches may
 // have been stale, so the next decision reads from the API server once. If there is still nothing to write, or the API
-// server refuses the write, writeNode sets unsyncableReason. The next attempt then waits for another change.
-func (m *machine) writeNode(ctx workflow.Context, d activities.Decision) error {
+// server refuses the write, writeNodeFields sets nodeSyncBlockReason. The next attempt then waits for another change.
+func (m *machine) writeNodeFields(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
 	m.ShowStep(ctx, s)
-	made, err := syncNode.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
-	m.syncRefusal = run.RefusalMessage(err)
+	made, err := syncNodeActivity.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
+	m.nodeSyncRefusal = run.RefusalMessage(err)
 	switch {
-	case err != nil && m.syncRefusal == "":
+	case err != nil && m.nodeSyncRefusal == "":
 		return err
 	case len(made) > 0:
 		m.hasReadLiveAgain, m.refusedNodeWriteCount = false, 0
 		m.RaiseMinVersions(made)
 		return nil
-	case m.syncRefusal == "" && !m.hasReadLiveAgain:
+	case m.nodeSyncRefusal == "" && !m.hasReadLiveAgain:
 		m.hasReadLiveAgain, m.Live = true, true
 		return nil
 	}
-	m.hasReadLiveAgain, m.unsyncableReason = false, d.Why
+	m.hasReadLiveAgain, m.nodeSyncBlockReason = false, d.Why
 	return nil
 }
 
 // writePreservation writes the preservation decision to the machine and the node. If the API server refuses the
 // write, or if there is nothing to write, writePreservation waits for a change.
 func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision) error {
-	if err := m.withdrawGrant(ctx, d); err != nil {
+	if err := m.withdrawReplacementGrant(ctx, d); err != nil {
 		return err
 	}
 	m.ShowStep(ctx, stepForDecision(d, vocabulary.StepWritePreservation, d.Why))
-	made, err := preserveMachine.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
+	made, err := preserveMachineActivity.RunLocalFirst(ctx, m.WorkflowState, d.Why, m.NewReadInput(ctx))
 	m.RaiseMinVersions(made)
 	if refusal := run.RefusalMessage(err); refusal != "" {
 		s := stepForDecision(d, vocabulary.StepWritePreservation, "node "+d.NodeName+" cannot be written: "+refusal)
@@ -423,13 +439,13 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	if err != nil || len(made) > 0 {
 		return err
 	}
-	return m.awaitDeadline(ctx, d)
+	return m.awaitChangeOrDeadline(ctx, d)
 }
 
-// showPreservation shows a step of a preservation. If the step differs from the previous step, showPreservation also
+// showPreservationStep shows a step of a preservation. If the step differs from the previous step, showPreservationStep also
 // writes the step to the status.
-func (m *machine) showPreservation(ctx workflow.Context, d activities.Decision, name string) error {
-	if err := m.withdrawGrant(ctx, d); err != nil {
+func (m *machine) showPreservationStep(ctx workflow.Context, d activities.Decision, name string) error {
+	if err := m.withdrawReplacementGrant(ctx, d); err != nil {
 		return err
 	}
 	s, changes := stepForDecision(d, name, d.Why), name != m.Shown.Name
@@ -461,6 +477,6 @@ func (m *machine) instanceCall(d activities.Decision) cloud.InstanceCall {
 	}
 }
 
-func lastOperation(kind, state, description string) *activities.LastOperation {
+func newLastOperation(kind, state, description string) *activities.LastOperation {
 	return &activities.LastOperation{Type: kind, State: state, Description: description}
 }

@@ -34,26 +34,26 @@ import (
 
 // machineTestEnv mocks the activities of one machine, and records the activity calls in order.
 type machineTestEnv struct {
-	mu               sync.Mutex
-	env              *testsuite.TestWorkflowEnvironment
-	decision         machine.Decision // the decision that DecideMachine returns
-	nodeVerdict      *health.Verdict  // health verdict in the result of DecideAfterCreate; nil if no node exists
-	activityLog      []string
-	reports          []machine.Report
-	providerCalls    []cloud.InstanceCall
-	createInstance   func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
-	onReport         func(machine.Report) // called with each report; may be nil
-	tokenAttempts    []string
-	hasRemainingPods bool  // if true, pods stay on the node
-	tokenError       error // error of IssueToken
-	syncVersions     kube.MinVersions
-	staleReason      string
-	isInstanceGone   bool // if true, the provider has no instance
-	failureTime      time.Time
-	deletionAnswer   cloud.InstanceAnswer
-	decisionTime     time.Time // workflow time of the last decision
-	decisionReads    []kube.ReadInput
-	preservationEnd  time.Time // end of the preservation
+	mu                sync.Mutex
+	env               *testsuite.TestWorkflowEnvironment
+	decision          machine.Decision // the decision that DecideMachine returns
+	nodeVerdict       *health.Verdict  // health verdict in the result of DecideAfterCreate; nil if no node exists
+	activityLog       []string
+	reports           []machine.Report
+	providerCalls     []cloud.InstanceCall
+	createInstance    func(ctx context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error)
+	onReport          func(machine.Report) // called with each report; may be nil
+	tokenAttempts     []string
+	hasRemainingPods  bool  // if true, pods stay on the node
+	tokenError        error // error of IssueToken
+	nodeSyncVersions  kube.MinVersions
+	staleRecordReason string
+	isInstanceGone    bool // if true, the provider has no instance
+	failureTime       time.Time
+	deletionAnswer    cloud.InstanceAnswer
+	decisionTime      time.Time // workflow time of the last decision
+	decisionInputs    []kube.ReadInput
+	preservationEnd   time.Time // end of the preservation
 
 	deletionFacts deletion.Facts // state of the machine's deletion
 	nodeLoad      drain.NodeLoad
@@ -93,8 +93,8 @@ func (w *machineTestEnv) decideMachine(at time.Time, done deletion.Stage) machin
 		!at.Before(w.preservationEnd) {
 		d.Need = attention.NeedPreservation
 	}
-	creating := d.Need == attention.NeedInstance || d.Need == attention.NeedNode ||
-		(d.Need == attention.NeedSync && d.Otherwise == attention.NeedNode)
+	creating := d.Need == attention.NeedInstance || d.Need == attention.NeedNodeJoin ||
+		(d.Need == attention.NeedNodeSync && d.Otherwise == attention.NeedNodeJoin)
 	if creating && d.Problem == nil && !at.Before(d.CreateBy) {
 		w.failureTime = at
 		d.Health = &health.Verdict{
@@ -127,7 +127,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("DecideMachine", any1...).Return(func(_ context.Context, in kube.ReadInput) (machine.Decision, error) {
 		defer w.lock()()
 		w.logActivity("decide")
-		w.decisionReads = append(w.decisionReads, in)
+		w.decisionInputs = append(w.decisionInputs, in)
 		return w.decideMachine(in.At, in.Done), nil
 	})
 	env.OnActivity("DecideAfterCreate", any1...).Return(func(context.Context, machine.Report) (machine.Decision, error) {
@@ -146,7 +146,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("SyncNode", any1...).Return(func(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 		defer w.lock()()
 		w.logActivity("sync")
-		return w.syncVersions, w.nodeWriteError
+		return w.nodeSyncVersions, w.nodeWriteError
 	})
 	env.OnActivity("InstanceStatus", any1...).
 		AfterFn(func() time.Duration { return w.instanceStatusDuration }).
@@ -193,13 +193,13 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 			defer w.lock()()
 			w.logActivity("record " + in.ProviderID)
 			w.instanceRecords = append(w.instanceRecords, in)
-			if w.staleReason == "" {
+			if w.staleRecordReason == "" {
 				w.decision.ProviderID, w.decision.NodeName = in.ProviderID, in.NodeName
 				if w.decision.Need == attention.NeedNodeName {
-					w.decision.Need = attention.NeedNode
+					w.decision.Need = attention.NeedNodeJoin
 				}
 			}
-			return machine.RecordResult{Version: "3", Stale: w.staleReason}, nil
+			return machine.RecordResult{Version: "3", Stale: w.staleRecordReason}, nil
 		})
 	env.OnActivity("InitializeInstance", any1...).
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -214,7 +214,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 		w.logActivity("report " + in.Phase)
 		switch in.Phase {
 		case "Pending":
-			w.decision.Need, w.decision.Phase = attention.NeedNode, in.Phase
+			w.decision.Need, w.decision.Phase = attention.NeedNodeJoin, in.Phase
 		case "Running", "Failed", "Available":
 			w.decision.Need, w.decision.Phase, w.decision.Health = attention.NeedNothing, in.Phase, nil
 		}
@@ -262,7 +262,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 	env.OnActivity("HoldDrain", any1...).Return(func(_ context.Context, in drain.HoldInput) (string, error) {
 		defer w.lock()()
 		w.logActivity("hold: " + in.Why)
-		w.deletionFacts.Hold = in.Why
+		w.deletionFacts.HoldReason = in.Why
 		return "8", nil
 	})
 	env.OnActivity("AwaitDetach", any1...).
@@ -350,7 +350,7 @@ func (w *machineTestEnv) changeAfterDelay(d time.Duration, change func()) {
 }
 
 func (w *machineTestEnv) setNodeJoined() {
-	w.decision.Need = attention.NeedHealth
+	w.decision.Need = attention.NeedStatusUpdate
 	w.decision.Health = &health.Verdict{
 		Change: &health.PhaseChange{
 			Phase:     "Running",
@@ -633,7 +633,7 @@ func TestMachineThatIsGoneEndsAtOnce(t *testing.T) {
 	require.Equal(t, []string{"decide"}, w.activityLog)
 }
 
-func TestMachineTakesABurstOfSignalsAsOne(t *testing.T) {
+func TestMachineHandlesABurstOfSignalsOnce(t *testing.T) {
 	w := newMachineTestEnv(t)
 	w.env.RegisterDelayedCallback(func() {
 		for range 50 {

@@ -31,7 +31,7 @@ var forceOrder = request.CommandOrder{
 // to do.
 func newWaitingTestEnv(t *testing.T) (*machineTestEnv, *workflowstest.Operator) {
 	w := newMachineTestEnv(t)
-	w.decision.Need = attention.NeedNode
+	w.decision.Need = attention.NeedNodeJoin
 	w.changeAfterDelay(10*time.Minute, w.setNodeJoined)
 	return w, workflowstest.NewOperator(w.env, w.lock)
 }
@@ -60,7 +60,7 @@ func TestRequestWithoutAnActorNamesSomebodyInTemporal(t *testing.T) {
 		c.SendUpdate(run.RequestInput{Command: "hold", Reason: " a\nb ", UID: workflowstest.ObjectRef.UID})
 	})
 	c.RunAfterDelay(2*time.Minute, func() {
-		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, ExtendFor: "1h30m", InAdvance: true})
+		c.SendUpdate(run.RequestInput{Command: "extend", Reason: long, ExtendFor: "1h30m", ValidInAdvance: true})
 	})
 	w.runMachine(t)
 	require.Equal(
@@ -76,11 +76,11 @@ func TestRequestWithoutAnActorNamesSomebodyInTemporal(t *testing.T) {
 	require.Equal(
 		t,
 		request.CommandOrder{
-			Command:   request.Extend,
-			Actor:     "somebody in Temporal",
-			Reason:    long[:200],
-			ExtendFor: "1h30m",
-			InAdvance: true,
+			Command:        request.Extend,
+			Actor:          "somebody in Temporal",
+			Reason:         long[:200],
+			ExtendFor:      "1h30m",
+			ValidInAdvance: true,
 		},
 		c.AppliedRequests[1].Order,
 	)
@@ -152,7 +152,7 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	c.RunAfterDelay(time.Minute, func() { c.SendSignal(undecryptablePayload()) })
 	c.RunAfterDelay(2*time.Minute, func() { c.SendUpdate(undecryptablePayload()) })
 	c.RunAfterDelay(3*time.Minute, func() {
-		decisions = len(w.decisionReads)
+		decisions = len(w.decisionInputs)
 		w.env.SignalWorkflow(run.SignalChanged, undecryptablePayload())
 	})
 	c.RunAfterDelay(4*time.Minute, func() { c.SendSignal(workflowstest.NewForceRequest("ann")) })
@@ -164,8 +164,8 @@ func TestUndecryptablePayloadsDoNotStopTheRun(t *testing.T) {
 	require.Equal(t, forceOrder, c.AppliedRequests[1].Order, "what can be read is carried out")
 	require.Len(t, c.UpdateRefusals, 1)
 	require.Contains(t, c.UpdateRefusals[0], "RequestRefused: the request cannot be read: "+why)
-	require.Greater(t, len(w.decisionReads), decisions)
-	require.True(t, w.decisionReads[decisions].Live, "it may have had versions to wait for")
+	require.Greater(t, len(w.decisionInputs), decisions)
+	require.True(t, w.decisionInputs[decisions].Live, "it may have had versions to wait for")
 }
 
 func TestRequestsBySignalKeepTheirOrder(t *testing.T) {

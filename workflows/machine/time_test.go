@@ -178,7 +178,7 @@ func TestMachineThatBacksOffIsDeletedAtOnce(t *testing.T) {
 
 func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.staleReason = "VM using old node obj: node m-1 belongs to instance i-0"
+	w.staleRecordReason = "VM using old node obj: node m-1 belongs to instance i-0"
 	w.runMachine(t)
 	require.Equal(t, []string{"record virtual:///i-1", "delete virtual:///i-1", "report Failed"}, w.activityLog[4:7])
 	require.False(
@@ -188,7 +188,7 @@ func TestMachineWithADuplicateNodeNameFailsAndItsInstanceIsDeleted(t *testing.T)
 	)
 	require.Equal(
 		t,
-		machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.staleReason},
+		machine.Condition{Type: "ReplacementDue", True: true, Reason: "StaleNode", Message: w.staleRecordReason},
 		w.lastReport().Conditions[0],
 	)
 }
@@ -241,7 +241,7 @@ func TestTokenIsIssuedWhenACallFailsWithoutIt(t *testing.T) {
 	require.Equal(t, "bootstrap-token-1", w.providerCalls[1].Token.Name)
 }
 
-func TestMachineWithoutATargetIsAvailableWhenItsInstanceIsThere(t *testing.T) {
+func TestMachineWithoutATargetIsAvailableWhenItsInstanceExists(t *testing.T) {
 	w := newMachineTestEnv(t)
 	w.decision.Target, w.decision.Token = false, false
 	w.createInstance = func(context.Context, cloud.InstanceCall) (cloud.InstanceAnswer, error) {
@@ -360,7 +360,7 @@ func TestSignalsDoNotEndTheInstanceGoneCheck(t *testing.T) {
 	require.Less(t, w.env.Now().Sub(start), time.Minute)
 }
 
-func TestTheProviderIsAskedUntilItAnswers(t *testing.T) {
+func TestInstanceGoneCheckIsRepeatedUntilTheProviderAnswers(t *testing.T) {
 	for name, fails := range map[string]func() (cloud.InstanceAnswer, error){
 		"a problem": func() (cloud.InstanceAnswer, error) {
 			return cloud.InstanceAnswer{Problem: &kube.Problem{Reason: "Unavailable", Message: "away", React: kube.ReactionRetry}}, nil
@@ -438,7 +438,7 @@ func TestMachineWaitsForItsReplacementToBeGranted(t *testing.T) {
 
 // If most nodes look unhealthy, the circuit breaker stops the replacement, and the status does not ask for a repair of
 // this machine.
-func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
+func TestReplacementHeldByTheCircuitBreakerIsShown(t *testing.T) {
 	for held, by := range map[bool]string{false: "HealthTimeout", true: "ReplacementHeld"} {
 		w := newMachineTestEnv(t)
 		w.setUnhealthy(time.Time{})
@@ -454,7 +454,7 @@ func TestReplacementHeldByTheBreakerIsShown(t *testing.T) {
 
 func TestFailedNodeSyncIsRetriedOnlyAfterAChange(t *testing.T) {
 	w := newMachineTestEnv(t)
-	w.decision.Need, w.decision.Phase = attention.NeedSync, "Running"
+	w.decision.Need, w.decision.Phase = attention.NeedNodeSync, "Running"
 	w.changeAfterDelay(time.Minute, func() { w.decision.Need = attention.NeedNothing })
 	w.runMachine(t)
 	require.Equal(

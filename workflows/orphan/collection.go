@@ -186,7 +186,7 @@ func (c *sweep) recordKeptOrphan(target orphan.DeletionTarget, why string) {
 	if len(c.result.Kept) < maxKeptMessages {
 		c.result.Kept = append(
 			c.result.Kept,
-			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.CutText(why, maxReasonBytes)),
+			fmt.Sprintf("%s stays: %s", strings.Join(target.ProviderIDs, ", "), phrase.TruncateText(why, maxReasonBytes)),
 		)
 	}
 }
@@ -207,7 +207,7 @@ func (c *sweep) publishOutcome(ctx workflow.Context, d cloud.OrphanDecision) (Re
 	switch {
 	case d.Held != "":
 		r.Outcome, r.Why = OutcomeHeld, d.Held
-		s.Name, s.BlockedBy = vocabulary.StepHeld, []string{BlockerOrphansHeld}
+		s.Name, s.BlockedBy = vocabulary.StepHeldByOperator, []string{BlockerOrphansHeld}
 	case d.Orphans == 0:
 		r.Why = fmt.Sprintf("each of %d instances has its Machine, or is none of ours", d.Instances)
 	default:

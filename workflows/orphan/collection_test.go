@@ -41,7 +41,7 @@ type sweepTestEnv struct {
 	runningDeletionCount int
 	maxRunningDeletions  int // maximum number of deletions that ran at the same time
 	reports              []activities.Report
-	reportsFail          bool  // true: ReportOrphans fails
+	failsReports         bool  // true: ReportOrphans fails
 	markNodesError       error // error of MarkNodes
 	markNodesCallCount   int   // number of MarkNodes calls
 }
@@ -89,7 +89,7 @@ func newSweepTestEnv(t *testing.T) *sweepTestEnv {
 		Return(func(_ context.Context, in activities.Report) error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.reportsFail {
+			if w.failsReports {
 				return errors.New("nobody listens")
 			}
 			w.reports = append(w.reports, in)
@@ -98,8 +98,8 @@ func newSweepTestEnv(t *testing.T) *sweepTestEnv {
 	return w
 }
 
-// setOrphans deletes these machines from the world. An earlier sweep has already seen their instances as orphans.
-func (w *sweepTestEnv) setOrphans(machines ...string) {
+// setMissingMachines deletes these machines from the world. An earlier sweep has already seen their instances as orphans.
+func (w *sweepTestEnv) setMissingMachines(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {
 		w.decision.Collect = append(
@@ -133,7 +133,7 @@ func newSightings(names ...string) (all []orphan.Sighting) {
 
 func TestSweepDeletesOrphansAndReportsThem(t *testing.T) {
 	w := newSweepTestEnv(t)
-	w.setOrphans("a", "b")
+	w.setMissingMachines("a", "b")
 	w.decision.Sightings = append(w.decision.Sightings, newSightings("waiting")...)
 	w.decision.Notes, w.decision.Unclear = []string{"i-waiting stays for now"}, []string{"i-x carries no UID"}
 	begun := w.env.Now()
@@ -210,7 +210,7 @@ func TestAHeldSweepDeletesNothingAndReportsTheHold(t *testing.T) {
 func TestASweepThatGetsNoAnswerFailsAndDeletesNothing(t *testing.T) {
 	for says, err := range map[string]error{
 		// the activity fails at once, because this error is not retryable
-		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.TypeRefused, nil),
+		"may not list (Refused)": temporal.NewNonRetryableApplicationError("may not list", kube.FailureTypeRefused, nil),
 		// other errors are retried
 		"connection refused": errors.New("connection refused"),
 	} {
@@ -239,7 +239,7 @@ func TestSweepOfADeletedClassEndsAsGone(t *testing.T) {
 
 func TestUndeletedOrphansKeepTheirSightings(t *testing.T) {
 	w := newSweepTestEnv(t)
-	w.setOrphans("a", "back", "refused", "away")
+	w.setMissingMachines("a", "back", "refused", "away")
 	w.deletionResults["back"] = cloud.OrphanCallResult{Kept: "Machine back exists"}
 	w.deletionResults["refused"] = temporal.NewNonRetryableApplicationError("no", "PermissionDenied", nil)
 	w.deletionResults["away"] = errors.New("connection refused")
@@ -262,7 +262,7 @@ func TestASweepDeletesAtMostFiveOrphansInParallel(t *testing.T) {
 	for i := range orphan.MaxDeletionsPerSweep {
 		names = append(names, fmt.Sprintf("lost-%d", i))
 	}
-	w.setOrphans(names...)
+	w.setMissingMachines(names...)
 	for _, name := range names[:20] {
 		w.deletionResults[name] = temporal.NewNonRetryableApplicationError(strings.Repeat("x", 5000), "Internal", nil)
 	}
@@ -301,7 +301,7 @@ func (w *sweepTestEnv) deletedMachinesInOrder(names []string) (deleted []string)
 
 func TestASweepThatIsCancelledEnds(t *testing.T) {
 	w := newSweepTestEnv(t)
-	w.setOrphans("a")
+	w.setMissingMachines("a")
 	w.deletionResults["a"] = errors.New("connection refused")
 	w.env.RegisterDelayedCallback(w.env.CancelWorkflow, 10*time.Second)
 	w.env.ExecuteWorkflow(workflows.Collection, sweepInput)
@@ -311,14 +311,14 @@ func TestASweepThatIsCancelledEnds(t *testing.T) {
 
 func TestSweepCompletesIfItsReportFails(t *testing.T) {
 	w := newSweepTestEnv(t)
-	w.setOrphans("a")
-	w.reportsFail = true
+	w.setMissingMachines("a")
+	w.failsReports = true
 	assert.Equal(t, []string{"i-a"}, w.runSweep().Collected)
 }
 
 func TestSweepCompletesIfNodesCannotBeMarked(t *testing.T) {
 	w := newSweepTestEnv(t)
-	w.setOrphans("a")
+	w.setMissingMachines("a")
 	w.markNodesError = errors.New("the target is away")
 	result := w.runSweep()
 	assert.Equal(t, []string{"i-a"}, result.Collected)

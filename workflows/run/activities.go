@@ -40,7 +40,7 @@ func (o *WorkflowState) RunUntilChanged(
 	activity, input, result any,
 	futures ...workflow.Future,
 ) (bool, error) {
-	options, cancel := workflow.WithCancel(clusterOptions(ctx, QueueMachines, summary))
+	options, cancel := workflow.WithCancel(clusterActivityOptions(ctx, QueueMachines, summary))
 	defer cancel()
 	future := workflow.ExecuteActivity(options, activity, input)
 	if err := o.AwaitChange(ctx, append(futures, future)...); err != nil || !future.IsReady() {
@@ -51,11 +51,11 @@ func (o *WorkflowState) RunUntilChanged(
 	return err == nil, err
 }
 
-// RunWhileWanted runs a long activity for a node. After each signal RunWhileWanted calls wanted; if wanted returns
-// false, RunWhileWanted cancels the activity. RunWhileWanted returns only after the activity has ended, so two of these
+// RunWhileNeeded runs a long activity for a node. After each signal RunWhileNeeded calls wanted; if wanted returns
+// false, RunWhileNeeded cancels the activity. RunWhileNeeded returns only after the activity has ended, so two of these
 // activities never run at once. If cancelled is true, result holds data only if the activity ended before its
 // cancellation.
-func (o *WorkflowState) RunWhileWanted(
+func (o *WorkflowState) RunWhileNeeded(
 	ctx workflow.Context, name string, activity, input, result any, wanted func() (bool, error),
 ) (cancelled bool, err error) {
 	options, cancel := workflow.WithCancel(nodeWaitOptions(ctx, o.ActivityID(name), o.Shown.Why))
@@ -98,7 +98,10 @@ func IsTimeout(err error) bool {
 // RefusalMessage returns the API server's message if the API server refused a write. Otherwise RefusalMessage returns
 // "".
 func RefusalMessage(err error) string {
-	if application, ok := errors.AsType[*temporal.ApplicationError](err); ok && application.Type() == kube.TypeRefused {
+	if application, ok := errors.AsType[*temporal.ApplicationError](
+		err,
+	); ok &&
+		application.Type() == kube.FailureTypeRefused {
 		return application.Message()
 	}
 	return ""

@@ -9,8 +9,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// Attribute is one of Millwright's search attributes. Bootstrap registers the attribute with the Temporal server.
-type Attribute struct {
+// SearchAttribute is one of Millwright's search attributes. Bootstrap registers the attribute with the Temporal server.
+type SearchAttribute struct {
 	Name string
 	Type string // Keyword, KeywordList, Bool or Datetime
 	Help string
@@ -19,10 +19,10 @@ type Attribute struct {
 // attributeOutcome is the search attribute for the outcome of a rollout.
 const attributeOutcome = "Outcome"
 
-// Attributes returns every search attribute, in the order of the docs. Temporal's SQL stores support at most ten
+// SearchAttributes returns every search attribute, in the order of the docs. Temporal's SQL stores support at most ten
 // Keyword attributes, and three attributes of each other type, per namespace.
-func Attributes() []Attribute {
-	return []Attribute{
+func SearchAttributes() []SearchAttribute {
+	return []SearchAttribute{
 		{"MachineNamespace", "Keyword", "namespace of the object"},
 		{
 			"Cluster",
@@ -53,9 +53,9 @@ type ParentNames struct {
 	Provider          string
 }
 
-// StartAttributes returns the search attributes that stay constant during a run. The bridge sets these attributes when
+// StartSearchAttributes returns the search attributes that stay constant during a run. The bridge sets these attributes when
 // it starts a run.
-func StartAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
+func StartSearchAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{
 		{"Cluster", o.Cluster},
@@ -109,7 +109,7 @@ const (
 
 // keywordUpdate sets a Keyword search attribute to the value, cut to maxKeywordBytes bytes.
 func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
-	return keywordKey(name).ValueSet(phrase.CutText(value, maxKeywordBytes))
+	return keywordKey(name).ValueSet(phrase.TruncateText(value, maxKeywordBytes))
 }
 
 // keywordListUpdate sets a KeywordList search attribute to the values, each cut to maxKeywordBytes bytes. If the list
@@ -117,7 +117,7 @@ func keywordUpdate(name, value string) temporal.SearchAttributeUpdate {
 func keywordListUpdate(name string, values []string) temporal.SearchAttributeUpdate {
 	fit, size := []string{}, len("[]")
 	for _, value := range values {
-		value = phrase.CutText(value, maxKeywordBytes)
+		value = phrase.TruncateText(value, maxKeywordBytes)
 		if size += maxJSONSize(value); size > maxKeywordListBytes {
 			break
 		}

@@ -53,9 +53,9 @@ const (
 // before this name existed.
 type Installation string
 
-// maxInstallationLength is the maximum length of an installation's name. A workflow ID also contains other names and
+// maxInstallationNameLength is the maximum length of an installation's name. A workflow ID also contains other names and
 // a UID.
-const maxInstallationLength = 63
+const maxInstallationNameLength = 63
 
 // Check returns the reason why the installation's name is invalid, or nil.
 func (i Installation) Check() error {
@@ -67,8 +67,8 @@ func (i Installation) Check() error {
 		return errors.New(
 			"it is empty, and there is no default: installations with the same name would take each other's work",
 		)
-	case len(i) > maxInstallationLength:
-		return fmt.Errorf("it has %d characters, and at most %d are possible", len(i), maxInstallationLength)
+	case len(i) > maxInstallationNameLength:
+		return fmt.Errorf("it has %d characters, and at most %d are possible", len(i), maxInstallationNameLength)
 	case strings.ContainsFunc(string(i), func(r rune) bool { return !allowed(r) }):
 		return fmt.Errorf("%q has other characters than letters, digits, '-', '_' and '.'", string(i))
 	}
@@ -99,8 +99,8 @@ func (s Shard) TaskQueue(name string) string {
 // ProviderTaskQueue returns the name of the shard's task queue for a provider's activities.
 func (s Shard) ProviderTaskQueue(name string) string { return s.TaskQueue("provider-" + name) }
 
-// OrphanIDPrefix returns the common prefix of the IDs of all orphan collections and their schedules.
-func (i Installation) OrphanIDPrefix() string {
+// OrphanCollectionIDPrefix returns the common prefix of the IDs of all orphan collections and their schedules.
+func (i Installation) OrphanCollectionIDPrefix() string {
 	return i.idPrefix() + KindOrphanCollection.idSegment() + "/"
 }
 

@@ -58,9 +58,9 @@ func TestWorkflowIDsContainTheInstallation(t *testing.T) {
 	}
 }
 
-func TestAttributesFitSQLStores(t *testing.T) {
+func TestSearchAttributesFitSQLStores(t *testing.T) {
 	count := map[string]int{}
-	for _, a := range run.Attributes() {
+	for _, a := range run.SearchAttributes() {
 		count[a.Type]++
 		assert.NotEmpty(t, a.Help, a.Name)
 	}

@@ -23,8 +23,8 @@ func NewLocalActivity[In, Out any](activity func(context.Context, In) (Out, erro
 
 // These activities write an operator request on an object of Millwright or of Cluster API.
 var (
-	applyRequest           = NewLocalActivity(new(request.Activities).ApplyRequest)
-	applyClusterAPIRequest = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
+	applyRequestActivity           = NewLocalActivity(new(request.Activities).ApplyRequest)
+	applyClusterAPIRequestActivity = NewLocalActivity(new(capi.Activities).ApplyClusterAPIRequest)
 )
 
 // Start starts an activity that makes n writes, or one decision (n = 1). If n is at most MaxWritesOnOwnQueue, Start
@@ -40,7 +40,7 @@ func (a LocalActivity[In, Out]) Start(
 	if n > MaxWritesOnOwnQueue {
 		return workflow.ExecuteActivity(options, a.Activity, in).Get
 	}
-	first := workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in)
+	first := workflow.ExecuteLocalActivity(localActivityOptions(ctx, summary), a.Activity, in)
 	return func(ctx workflow.Context, result any) error {
 		if err := first.Get(ctx, result); isConclusive(ctx, err) {
 			return err
@@ -66,7 +66,7 @@ func (a LocalActivity[In, Out]) RunLocalFirst(
 	summary string,
 	in In,
 ) (out Out, err error) {
-	err = a.Start(ctx, clusterOptions(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
+	err = a.Start(ctx, clusterActivityOptions(ctx, QueueMachines, summary), o, summary, 1, in)(ctx, &out)
 	return out, err
 }
 
@@ -81,7 +81,7 @@ func WriteObject[In any](
 ) error {
 	version, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
-		o.RaiseWrittenVersion(version)
+		o.RequireWrittenVersion(version)
 	}
 	return err
 }
@@ -97,7 +97,7 @@ func ReportMachineStatus[In any](
 ) error {
 	reported, err := activity.RunLocalFirst(ctx, o, summary, in)
 	if err == nil {
-		o.RaiseWrittenVersion(reported.Version)
+		o.RequireWrittenVersion(reported.Version)
 		o.AddWaitMessage(ctx, reported)
 	}
 	return err
@@ -110,7 +110,7 @@ func (a LocalActivity[In, Out]) RunLocalAttempt(
 	summary string,
 	in In,
 ) (out Out, over bool, err error) {
-	err = workflow.ExecuteLocalActivity(localOptions(ctx, summary), a.Activity, in).Get(ctx, &out)
+	err = workflow.ExecuteLocalActivity(localActivityOptions(ctx, summary), a.Activity, in).Get(ctx, &out)
 	return out, isConclusive(ctx, err), err
 }
 

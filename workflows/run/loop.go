@@ -15,8 +15,8 @@ type Procedure[D any, R runResult] interface {
 	BaseState() *WorkflowState
 	// Decide runs an activity that returns the next step.
 	Decide(ctx workflow.Context) (D, error)
-	// Step carries out a decision, or waits until something changes. If the result is not nil, the run ends.
-	Step(ctx workflow.Context, d D) (*R, error)
+	// ExecuteStep carries out a decision, or waits until something changes. If the result is not nil, the run ends.
+	ExecuteStep(ctx workflow.Context, d D) (*R, error)
 	// FinishOpenWork waits for work that must end before the run ends. again is true if the run continues as new.
 	FinishOpenWork(ctx workflow.Context, again bool)
 	// NextInput returns the input for the run that continues this run.
@@ -26,7 +26,7 @@ type Procedure[D any, R runResult] interface {
 // runResult is the result of a run.
 type runResult interface {
 	// reports whether nothing is left to do; a signal that arrives before the end then makes the run continue
-	IsCalm() bool
+	MayContinue() bool
 }
 
 // ExecuteLoop runs the workflow of one object: it receives signals, makes decisions and executes steps. The loop ends
@@ -41,7 +41,7 @@ func ExecuteLoop[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (e
 	defer done()
 	for {
 		over, err := runSteps(ctx, p)
-		calm := over != nil && (*over).IsCalm()
+		calm := over != nil && (*over).MayContinue()
 		again := err == nil && (over == nil || (calm && o.ContinuesAsNew))
 		p.FinishOpenWork(ctx, again)
 		waited, failed := o.awaitRequests(always)
@@ -92,11 +92,11 @@ func (o *WorkflowState) ShowRefusal(ctx workflow.Context, err error) {
 		o.firstRefusalTime = workflow.Now(ctx)
 	}
 	o.ShowStep(ctx, Step{
-		Name:      vocabulary.StepRefused,
+		Name:      vocabulary.StepWriteRefused,
 		Why:       "the API server refuses: " + RefusalMessage(err),
 		Phase:     o.Shown.Phase,
 		Node:      o.Shown.Node,
-		BlockedBy: []string{vocabulary.BlockedRefused},
+		BlockedBy: []string{vocabulary.BlockedByRefusedWrite},
 		Stuck:     true,
 	})
 	o.Shown.Since = o.firstRefusalTime
@@ -136,23 +136,23 @@ func runSteps[D any, R runResult](ctx workflow.Context, p Procedure[D, R]) (*R, 
 		var over *R
 		d, err := p.Decide(ctx)
 		if err == nil {
-			over, err = p.Step(ctx, d)
+			over, err = p.ExecuteStep(ctx, d)
 		}
-		if IsFailureOfType(err, kube.TypeRefused) {
+		if IsFailureOfType(err, kube.FailureTypeRefused) {
 			err = o.awaitRetryAfterRefusal(ctx, err)
 		} else if err == nil {
 			o.consecutiveRefusalCount, o.firstRefusalTime = 0, time.Time{}
 		}
 		switch {
-		case IsFailureOfType(err, kube.TypeRewound):
+		case IsFailureOfType(err, kube.FailureTypeRewound):
 			// The API server was restored, so no cache will reach the old minimum versions.
 			o.Versions, o.Live = kube.MinVersions{}, true
-		case IsFailureOfType(err, kube.TypeObjectGone), IsFailureOfType(err, kube.TypeConflict), IsTimeout(err):
+		case IsFailureOfType(err, kube.FailureTypeObjectGone), IsFailureOfType(err, kube.FailureTypeConflict), IsTimeout(err):
 			// the object has changed or is gone, or the decision is too old, so the next decision must read from the
 			// API server
 			o.Live = true
 		case err != nil || over != nil:
-			if over != nil && (*over).IsCalm() && !first {
+			if over != nil && (*over).MayContinue() && !first {
 				o.idleBeforeEnd(ctx)
 			}
 			return over, err

@@ -37,7 +37,7 @@ func (c *testProcedure) Decide(ctx workflow.Context) (int, error) {
 	return len(c.decisionVersions), nil
 }
 
-func (c *testProcedure) Step(ctx workflow.Context, n int) (*Result, error) {
+func (c *testProcedure) ExecuteStep(ctx workflow.Context, n int) (*Result, error) {
 	if n > 1 {
 		return &Result{OutcomeCalm, "the second step"}, ctx.Err()
 	}
@@ -91,8 +91,8 @@ func (w *loopTestEnv) runWorkflow(ctx workflow.Context, in Input) (Result, error
 	return ExecuteLoop(ctx, w.procedure)
 }
 
-// execute calls lastMoment just before the first step ends, and returns the result of the run.
-func (w *loopTestEnv) execute(t *testing.T, lastMoment func()) (Result, error) {
+// executeRun calls lastMoment just before the first step ends, and returns the result of the run.
+func (w *loopTestEnv) executeRun(t *testing.T, lastMoment func()) (Result, error) {
 	w.env.RegisterDelayedCallback(lastMoment, time.Minute-1)
 	w.env.ExecuteWorkflow(string(KindMachine), Input{Ref: kube.Ref{Namespace: "shop", Name: "m", UID: "u"}})
 	var result Result
@@ -138,7 +138,7 @@ func calmStep() (*Result, error) { return &Result{OutcomeCalm, "the first step"}
 func TestLoopReceivesASignalThatArrivesAsTheRunEnds(t *testing.T) {
 	t.Run("a calm run goes on", func(t *testing.T) {
 		w := newLoopTestEnv(t, calmStep)
-		result, err := w.execute(t, func() { w.signalChange("7"); w.signalChange("9") })
+		result, err := w.executeRun(t, func() { w.signalChange("7"); w.signalChange("9") })
 		require.NoError(t, err)
 		require.Equal(t, "the second step", result.Why)
 		require.Equal(t, []string{"", "9"}, w.procedure.decisionVersions)
@@ -146,13 +146,13 @@ func TestLoopReceivesASignalThatArrivesAsTheRunEnds(t *testing.T) {
 	t.Run("so does one that would continue as new when calm", func(t *testing.T) {
 		w := newLoopTestEnv(t, calmStep)
 		w.continuesAsNew = true
-		_, err := w.execute(t, func() { w.signalChange("9") })
+		_, err := w.executeRun(t, func() { w.signalChange("9") })
 		require.Equal(t, "9", nextInput(t, err).Versions[kube.MachinesResource])
 		require.Equal(t, []string{"", "9"}, w.procedure.decisionVersions)
 	})
 	t.Run("the next run sees it", func(t *testing.T) {
 		w := newLoopTestEnv(t, func() (*Result, error) { return nil, nil })
-		_, err := w.execute(t, func() { w.env.SetContinueAsNewSuggested(true); w.signalChange("9") })
+		_, err := w.executeRun(t, func() { w.env.SetContinueAsNewSuggested(true); w.signalChange("9") })
 		in := nextInput(t, err)
 		require.Equal(t, "9", in.Versions[kube.MachinesResource])
 		require.True(t, in.Continued)
@@ -167,7 +167,7 @@ func TestRunThatHasDoneSomethingIdlesBeforeItEnds(t *testing.T) {
 		w.idlesBeforeEnd = rests
 		start := w.env.Now()
 		after(w)
-		_, err := w.execute(t, func() {})
+		_, err := w.executeRun(t, func() {})
 		require.NoError(t, err)
 		return w.env.Now().Sub(start) - time.Minute, w
 	}
@@ -221,7 +221,7 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 			t.Run(end+"/"+moment, func(t *testing.T) {
 				w := newLoopTestEnv(t, first)
 				w.continuesAsNew = end == "continues as new"
-				result, err := w.execute(t, func() {
+				result, err := w.executeRun(t, func() {
 					w.env.SetContinueAsNewSuggested(w.continuesAsNew)
 					send(w)
 				})
@@ -247,12 +247,12 @@ func TestLoopCarriesOutARequestThatComesAsTheRunEnds(t *testing.T) {
 }
 
 func TestLoopReadsLiveAfterAConflictOrAGoneObject(t *testing.T) {
-	for _, kind := range []string{kube.TypeConflict, kube.TypeObjectGone} {
+	for _, kind := range []string{kube.FailureTypeConflict, kube.FailureTypeObjectGone} {
 		w := newLoopTestEnv(
 			t,
 			func() (*Result, error) { return nil, temporal.NewNonRetryableApplicationError("no", kind, nil) },
 		)
-		result, err := w.execute(t, func() {})
+		result, err := w.executeRun(t, func() {})
 		require.NoError(t, err)
 		require.Equal(t, "the second step", result.Why)
 		require.True(t, w.procedure.Live)
@@ -263,7 +263,7 @@ func TestLoopReadsLiveAfterAConflictOrAGoneObject(t *testing.T) {
 func TestLoopDoesNotContinueARunThatWasCancelled(t *testing.T) {
 	w := newLoopTestEnv(t, func() (*Result, error) { return nil, nil })
 	w.continuesAsNew = true
-	_, err := w.execute(t, func() { w.env.SetContinueAsNewSuggested(true); w.env.CancelWorkflow() })
+	_, err := w.executeRun(t, func() { w.env.SetContinueAsNewSuggested(true); w.env.CancelWorkflow() })
 	require.True(t, temporal.IsCanceledError(err))
 }
 
@@ -277,11 +277,11 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 		w := newLoopTestEnv(t, refusedStep)
 		var during Step
 		w.env.RegisterDelayedCallback(func() { during = w.procedure.Shown }, time.Minute+FirstRefusalWait-1)
-		result, err := w.execute(t, func() {})
+		result, err := w.executeRun(t, func() {})
 		require.NoError(t, err)
 		require.Equal(t, "the second step", result.Why)
-		require.Equal(t, vocabulary.StepRefused, during.Name)
-		require.Equal(t, []string{vocabulary.BlockedRefused}, during.BlockedBy)
+		require.Equal(t, vocabulary.StepWriteRefused, during.Name)
+		require.Equal(t, []string{vocabulary.BlockedByRefusedWrite}, during.BlockedBy)
 		require.Contains(t, during.Why, "is forbidden")
 		require.True(t, during.Stuck)
 		require.True(t, w.procedure.Live, "what was decided from the caches was refused")
@@ -290,7 +290,7 @@ func TestARefusedWriteDoesNotFailARun(t *testing.T) {
 	t.Run("a change ends the wait", func(t *testing.T) {
 		w := newLoopTestEnv(t, refusedStep)
 		w.env.RegisterDelayedCallback(func() { w.env.SignalWorkflow(SignalChanged, ChangeSignal{}) }, time.Minute+time.Second)
-		_, err := w.execute(t, func() {})
+		_, err := w.executeRun(t, func() {})
 		require.NoError(t, err)
 		require.Equal(t, time.Second, w.procedure.decisionTimes[1].Sub(w.procedure.decisionTimes[0])-time.Minute)
 	})
@@ -317,9 +317,9 @@ func TestTheWaitAfterARefusalGrows(t *testing.T) {
 // therefore reset its minimum versions.
 func TestARunForgetsTheVersionsOfAnAPIServerThatWasRestored(t *testing.T) {
 	w := newLoopTestEnv(t, func() (*Result, error) {
-		return nil, temporal.NewNonRetryableApplicationError("restored", kube.TypeRewound, nil)
+		return nil, temporal.NewNonRetryableApplicationError("restored", kube.FailureTypeRewound, nil)
 	})
-	_, err := w.execute(t, func() { w.signalChange("9") })
+	_, err := w.executeRun(t, func() { w.signalChange("9") })
 	require.NoError(t, err)
 	require.Equal(
 		t,

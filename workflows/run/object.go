@@ -33,8 +33,8 @@ const (
 	OutcomeGone = "Gone" // the object no longer exists
 )
 
-// IsCalm reports whether the run ended because no work was left.
-func (r Result) IsCalm() bool { return r.Outcome == OutcomeCalm }
+// MayContinue reports whether the run ended because no work was left.
+func (r Result) MayContinue() bool { return r.Outcome == OutcomeCalm }
 
 // CalmResult returns the result of a run that has nothing left to do.
 func CalmResult(why string) (*Result, error) { return &Result{OutcomeCalm, why}, nil }
@@ -116,8 +116,8 @@ func (o *WorkflowState) NewReadInput(ctx workflow.Context) kube.ReadInput {
 	return kube.ReadInput{Ref: o.Ref, Versions: maps.Clone(o.Versions), Live: o.Live, At: workflow.Now(ctx)}
 }
 
-// RaiseWrittenVersion makes later decisions wait until the cache contains the version that this run wrote.
-func (o *WorkflowState) RaiseWrittenVersion(version string) {
+// RequireWrittenVersion makes later decisions wait until the cache contains the version that this run wrote.
+func (o *WorkflowState) RequireWrittenVersion(version string) {
 	o.RaiseMinVersions(kube.MinVersions{o.resource: version})
 }
 

@@ -48,15 +48,15 @@ const SettledTimeBeforeContinueAsNew = 20 * time.Second
 // StuckRecheckInterval is how often a run decides again while it waits for a person. Normally the bridge signals the
 // run when an object has changed. StuckRecheckInterval is for changes that no watch has reported. With an interval of
 // one hour, a run that waits writes eleven history events per hour.
-const StuckRecheckInterval = explain.StuckRetryPause
+const StuckRecheckInterval = explain.StuckCallRetryPause
 
 // FirstRefusalWait is how long a run waits before the first retry of a refused write, unless a signal arrives. Quotas
 // and webhooks do not report when they would accept a write. Source: a sixth of the bridge's resync interval.
-const FirstRefusalWait = explain.RefusedRetryPause
+const FirstRefusalWait = explain.RefusedWriteRetryPause
 
 // maxRefusalWait is the longest wait before a refused write is retried. Source: five times the bridge's resync
 // interval.
-const maxRefusalWait = explain.MaxRefusedRetryPause
+const maxRefusalWait = explain.MaxRefusedWriteRetryPause
 
 // WaitAfterRefusal returns the wait after n consecutive refusals or calls without an answer. The wait is
 // FirstRefusalWait for n = 1, and doubles with each further refusal, up to maxRefusalWait.
@@ -68,9 +68,9 @@ func WaitAfterRefusal(n int) time.Duration {
 	return min(wait, maxRefusalWait)
 }
 
-// localOptions returns the options of local activities for decisions and small idempotent writes: one attempt of at
+// localActivityOptions returns the options of local activities for decisions and small idempotent writes: one attempt of at
 // most two seconds. If the attempt fails, the caller runs the same activity as a regular activity.
-func localOptions(ctx workflow.Context, summary string) workflow.Context {
+func localActivityOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		Summary:             ShortenSummary(summary),
 		StartToCloseTimeout: 2 * time.Second,
@@ -83,9 +83,9 @@ func localOptions(ctx workflow.Context, summary string) workflow.Context {
 // server that shared two busy CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
 const MaxWritesOnOwnQueue = 30
 
-// clusterOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
+// clusterActivityOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
 // or is unavailable. Attempts continue until the API server answers.
-func clusterOptions(ctx workflow.Context, queue, summary string) workflow.Context {
+func clusterActivityOptions(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           shardOfWorkflow(ctx).TaskQueue(queue),
 		Summary:             ShortenSummary(summary),
@@ -114,7 +114,7 @@ func queueForWrites(writes int) string {
 // BatchOptions returns the options of an activity that makes n writes of one decision. After a minute the decision is
 // too old, and the workflow decides again.
 func BatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
-	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), time.Minute)
+	return withTotalTimeout(clusterActivityOptions(ctx, queueForWrites(n), summary), time.Minute)
 }
 
 // ExtensionCallOptions is like BatchOptions, but for a call of a Cluster API runtime extension, which may take 30
@@ -135,7 +135,7 @@ func withTotalTimeout(ctx workflow.Context, d time.Duration) workflow.Context {
 // QuickBatchOptions returns BatchOptions for writes that must not delay other work. If the writes take more than five
 // seconds, the workflow decides again. An earlier local attempt is not part of the five seconds.
 func QuickBatchOptions(ctx workflow.Context, summary string, n int) workflow.Context {
-	return withTotalTimeout(clusterOptions(ctx, queueForWrites(n), summary), 5*time.Second)
+	return withTotalTimeout(clusterActivityOptions(ctx, queueForWrites(n), summary), 5*time.Second)
 }
 
 // CloudCallOptions returns activity options for provider calls that are retried until they succeed. The workflow limits
@@ -158,9 +158,9 @@ func CloudCallOptions(ctx workflow.Context, provider, id, summary string) workfl
 	})
 }
 
-// ShortCallOptions returns the options of a short provider call: at most 30 seconds per attempt and one minute in
+// ShortCloudCallOptions returns the options of a short provider call: at most 30 seconds per attempt and one minute in
 // total. If no worker has started the activity after 20 seconds, probably no worker serves the provider's task queue.
-func ShortCallOptions(ctx workflow.Context, provider, summary string) workflow.Context {
+func ShortCloudCallOptions(ctx workflow.Context, provider, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:              shardOfWorkflow(ctx).ProviderTaskQueue(provider),
 		Summary:                ShortenSummary(summary),
@@ -185,7 +185,7 @@ func WithLowerPriority(ctx workflow.Context) workflow.Context {
 // have a separate task queue. The heartbeat timeout detects a dead worker. The activity limits its total time itself,
 // from its input.
 func nodeWaitOptions(ctx workflow.Context, id, summary string) workflow.Context {
-	options := workflow.GetActivityOptions(clusterOptions(ctx, QueueDrains, summary))
+	options := workflow.GetActivityOptions(clusterActivityOptions(ctx, QueueDrains, summary))
 	options.ActivityID, options.StartToCloseTimeout, options.HeartbeatTimeout = id, 24*time.Hour, 10*time.Second
 	return workflow.WithActivityOptions(ctx, options)
 }
@@ -200,7 +200,7 @@ const DrainRestartDelay = 5 * time.Second
 func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose string) workflow.Context {
 	why := "the machine is deleted: its node must be empty first"
 	switch purpose {
-	case vocabulary.DrainForUpdate:
+	case vocabulary.DrainForInPlaceUpdate:
 		why = "the node is updated in place: it must be empty first"
 	case vocabulary.DrainForPreservation:
 		why = "the machine has failed and is preserved: its node must be empty"
@@ -213,7 +213,7 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 			node,
 			machine.Key(),
 		)
-	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
+	return childWorkflowOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_REQUEST_CANCEL, summary, why)
 }
 
 // RolloutOptions returns the child workflow options for a deployment's rollout of the given kind. If the parent run is
@@ -222,11 +222,11 @@ func DrainOptions(ctx workflow.Context, machine kube.Ref, node string, purpose s
 func RolloutOptions(ctx workflow.Context, kind Kind, deployment kube.Ref, revision int64, why string) workflow.Context {
 	id := InstallationOfWorkflow(ctx).ID(kind, deployment, revision)
 	summary := fmt.Sprintf("Rollout of %s to revision %d", deployment.Key(), revision)
-	return childOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
+	return childWorkflowOptions(ctx, id, enumspb.PARENT_CLOSE_POLICY_ABANDON, summary, "started because: "+why)
 }
 
-// childOptions returns the options of a child workflow. closing is the parent close policy.
-func childOptions(
+// childWorkflowOptions returns the options of a child workflow. closing is the parent close policy.
+func childWorkflowOptions(
 	ctx workflow.Context,
 	id string,
 	closing enumspb.ParentClosePolicy,
@@ -259,9 +259,9 @@ const MinReportInterval = time.Second
 // RolloutRestartDelay is how long a deployment waits before it restarts a rollout that was terminated or has failed.
 const RolloutRestartDelay = 5 * time.Second
 
-// OptionalCallOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
+// OptionalCloudCallOptions is like CloudCallOptions, but for a provider call that is not necessary: at most 30 seconds
 // in total.
-func OptionalCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
+func OptionalCloudCallOptions(ctx workflow.Context, provider, id, summary string) workflow.Context {
 	return withTotalTimeout(CloudCallOptions(ctx, provider, id, summary), 30*time.Second)
 }
 
@@ -276,4 +276,4 @@ func OrphanSweepOptions(ctx workflow.Context, provider, id, summary string) work
 const maxSummaryBytes = 400
 
 // ShortenSummary cuts a summary to maxSummaryBytes bytes.
-func ShortenSummary(summary string) string { return phrase.CutText(summary, maxSummaryBytes) }
+func ShortenSummary(summary string) string { return phrase.TruncateText(summary, maxSummaryBytes) }

@@ -96,7 +96,7 @@ func TestEveryCallOfAProviderHasADeadline(t *testing.T) {
 	env.ExecuteWorkflow(func(ctx workflow.Context) error {
 		for _, call := range []workflow.Context{
 			CloudCallOptions(ctx, "fake", "1", "makes it"), WithLowerPriority(CloudCallOptions(ctx, "fake", "1", "makes it")),
-			OptionalCallOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
+			OptionalCloudCallOptions(ctx, "fake", "1", "looks"), OrphanSweepOptions(ctx, "fake", "1", "sweeps"),
 		} {
 			options := workflow.GetActivityOptions(call)
 			assert.Equal(t, Installation("").Shard(0).ProviderTaskQueue("fake"), options.TaskQueue)

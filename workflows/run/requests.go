@@ -143,13 +143,13 @@ func (o *WorkflowState) ApplyRequest(
 	order = order.WithCleanTexts()
 	order.Actor, order.RequestedAt = unverifiedActor(order.Actor), workflow.Now(ctx)
 	in := activities.Request{Kind: o.requestKind(), Object: o.Ref, Order: order, Unheard: noReply}
-	apply := applyRequest
+	apply := applyRequestActivity
 	if o.kind == KindClusterAPIDeployment || o.kind == KindClusterAPIRollout {
-		apply = applyClusterAPIRequest
+		apply = applyClusterAPIRequestActivity
 	}
 	answer, err = apply.RunLocalFirst(ctx, o, order.Summary(), in)
 	if err == nil {
-		o.RaiseWrittenVersion(answer.Version)
+		o.RequireWrittenVersion(answer.Version)
 	}
 	return answer, err
 }

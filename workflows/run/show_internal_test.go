@@ -26,15 +26,15 @@ func TestPageAsksAPersonToActOnlyIfNothingHappensByItself(t *testing.T) {
 		says     bool
 	}{
 		{"the credentials are refused: it is tried again", []string{"Unauthenticated"}, time.Time{}, false},
-		{"the API server refuses: it is tried again", []string{vocabulary.BlockedRefused}, time.Time{}, false},
-		{"a call that is repeated", []string{vocabulary.BlockedProviderCall}, time.Time{}, false},
+		{"the API server refuses: it is tried again", []string{vocabulary.BlockedByRefusedWrite}, time.Time{}, false},
+		{"a call that is repeated", []string{vocabulary.BlockedByProviderCall}, time.Time{}, false},
 		{"a preflight check", []string{vocabulary.ReasonPreflightCheckFailed}, time.Time{}, false},
 		{"the budget of replacements is used", []string{vocabulary.ConditionReplacementHeld}, time.Time{}, false},
-		{"one of two is tried again", []string{vocabulary.BlockedPaused, "Unauthenticated"}, time.Time{}, false},
-		{"a person has stopped it", []string{vocabulary.BlockedHold}, time.Time{}, true},
-		{"it ends by itself", []string{vocabulary.BlockedHold}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), false},
-		{"paused", []string{vocabulary.BlockedPaused}, time.Time{}, true},
-		{"to be approved", []string{vocabulary.BlockedApproval}, time.Time{}, true},
+		{"one of two is tried again", []string{vocabulary.BlockedByPause, "Unauthenticated"}, time.Time{}, false},
+		{"a person has stopped it", []string{vocabulary.BlockedByHold}, time.Time{}, true},
+		{"it ends by itself", []string{vocabulary.BlockedByHold}, time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), false},
+		{"paused", []string{vocabulary.BlockedByPause}, time.Time{}, true},
+		{"to be approved", []string{vocabulary.BlockedByMissingApproval}, time.Time{}, true},
 		{"the class does not exist", []string{vocabulary.ReasonTemplateNotFound, vocabulary.ReasonClassNotFound}, time.Time{}, true},
 		{"the Secret lacks a key", []string{vocabulary.ReasonSecretInvalid}, time.Time{}, true},
 		{"the Secret does not allow it", []string{vocabulary.ReasonSecretNotAllowed}, time.Time{}, true},
@@ -90,7 +90,7 @@ func TestNoSearchAttributeIsTooLarge(t *testing.T) {
 
 func TestNoStartAttributeIsTooLarge(t *testing.T) {
 	long := strings.Repeat("x", 3000)
-	for key, value := range StartAttributes(long, ParentNames{long, long, long, long, long}).GetUntypedValues() {
+	for key, value := range StartSearchAttributes(long, ParentNames{long, long, long, long, long}).GetUntypedValues() {
 		assert.LessOrEqual(t, len(value.(string)), 255, key.GetName())
 	}
 }

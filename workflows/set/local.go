@@ -7,9 +7,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// adapter contains the activities for the sets and machines of one API. An activity of type run.LocalActivity may run
+// apiActivities contains the activities for the sets and machines of one API. An activity of type run.LocalActivity may run
 // as a local activity: see run.LocalActivity.
-type adapter struct {
+type apiActivities struct {
 	kind     run.Kind
 	resource kube.Resource // the cache of the sets
 
@@ -22,10 +22,10 @@ type adapter struct {
 	updateMachines, moveMachines                                                                                   any // nil for an API whose sets do not update machines in place
 }
 
-// millwrightAdapter returns the adapter for sets of machine.sapcloud.io.
-func millwrightAdapter() adapter {
+// millwrightActivities returns the adapter for sets of machine.sapcloud.io.
+func millwrightActivities() apiActivities {
 	a := new(set.Activities)
-	return adapter{
+	return apiActivities{
 		kind:     run.KindMachineSet,
 		resource: kube.SetsResource,
 		decideSet: run.NewLocalActivity(
@@ -43,10 +43,10 @@ func millwrightAdapter() adapter {
 	}
 }
 
-// clusterAPIAdapter returns the adapter for sets of cluster.x-k8s.io.
-func clusterAPIAdapter() adapter {
+// clusterAPIActivities returns the adapter for sets of cluster.x-k8s.io.
+func clusterAPIActivities() apiActivities {
 	a := new(capi.Activities)
-	return adapter{
+	return apiActivities{
 		kind:            run.KindClusterAPISet,
 		resource:        capi.SetsResource,
 		decideSet:       run.NewLocalActivity(a.DecideClusterAPISet),

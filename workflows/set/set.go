@@ -16,26 +16,26 @@ import (
 
 type machineSet struct {
 	*run.WorkflowState
-	adapter
-	lastFailure scale.WriteFailure // error of the last batch; zero if the batch has succeeded
+	apiActivities
+	lastBatchFailure scale.WriteFailure // error of the last batch; zero if the batch has succeeded
 }
 
 // MachineSet reconciles a MachineSet. MachineSet adopts and releases machines, creates and deletes them in batches, and
 // syncs them with the template. MachineSet also writes the set's status. Each machine's own workflow does the machine's
 // work. The run ends when the set is gone or nothing is left to do.
 func MachineSet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return runSet(ctx, millwrightAdapter(), in)
+	return runSet(ctx, millwrightActivities(), in)
 }
 
 // ClusterAPISet is MachineSet for a set of Cluster API. Each machine of the set has clones of the set's templates, and
 // Cluster API's own controllers do the machine's work. The run also ends when the set has lost the label that assigns
 // it to Millwright.
 func ClusterAPISet(ctx workflow.Context, in run.Input) (run.Result, error) {
-	return runSet(ctx, clusterAPIAdapter(), in)
+	return runSet(ctx, clusterAPIActivities(), in)
 }
 
-func runSet(ctx workflow.Context, a adapter, in run.Input) (run.Result, error) {
-	s := &machineSet{WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, in), adapter: a}
+func runSet(ctx workflow.Context, a apiActivities, in run.Input) (run.Result, error) {
+	s := &machineSet{WorkflowState: run.NewWorkflowState(ctx, a.kind, a.resource, in), apiActivities: a}
 	s.Live, s.IdleBeforeEnd = !in.Continued, true
 	return run.ExecuteLoop(ctx, s)
 }
@@ -53,12 +53,12 @@ func (s *machineSet) Decide(ctx workflow.Context) (set.Decision, error) {
 }
 
 func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
-	return set.Input{ReadInput: s.NewReadInput(ctx), Failure: s.lastFailure}
+	return set.Input{ReadInput: s.NewReadInput(ctx), Failure: s.lastBatchFailure}
 }
 
-// Step carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
+// ExecuteStep carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
 // recheck time.
-func (s *machineSet) Step(ctx workflow.Context, d set.Decision) (*run.Result, error) {
+func (s *machineSet) ExecuteStep(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Pending.Why)
 	}
@@ -90,9 +90,9 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	if err != nil {
 		return acted, err
 	}
-	was := s.lastFailure
-	if s.lastFailure = failed; d.Report || was != failed {
-		if err := s.writeReport(ctx, d); err != nil {
+	was := s.lastBatchFailure
+	if s.lastBatchFailure = failed; d.Report || was != failed {
+		if err := s.writeStatus(ctx, d); err != nil {
 			return true, s.handleReportError(ctx, acted && failed.Message == "", err)
 		}
 		acted = true
@@ -118,7 +118,12 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 	}
 	s.ShowStep(
 		ctx,
-		run.Step{Name: vocabulary.StepRefused, Why: refused, BlockedBy: []string{vocabulary.BlockedRefused}, Stuck: true},
+		run.Step{
+			Name:      vocabulary.StepWriteRefused,
+			Why:       refused,
+			BlockedBy: []string{vocabulary.BlockedByRefusedWrite},
+			Stuck:     true,
+		},
 	)
 	s.Live = true
 	return s.AwaitChange(
@@ -127,7 +132,7 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 	)
 }
 
-func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
+func (s *machineSet) writeStatus(ctx workflow.Context, d set.Decision) error {
 	report := set.Report{Input: s.decisionInput(ctx), Generations: d.Scale.Generations}
 	if d.Pending.Need != attention.NeedNothing {
 		report.Step = s.StatusStep()
@@ -140,7 +145,7 @@ func (s *machineSet) writeReport(ctx workflow.Context, d set.Decision) error {
 // also makes the additional writes. done reports whether nothing else is left to do.
 func (s *machineSet) carryOutWritesBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
-		if err := s.writeReport(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
+		if err := s.writeStatus(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
 			return true, err
 		}
 	}
@@ -205,7 +210,7 @@ func (s *machineSet) carryOutWork(
 	}
 	var done set.WriteResult
 	if len(d.Scale.Create) > 0 {
-		creation := set.Creation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
+		creation := set.MachineCreation{Set: s.Ref, Version: d.Version, Names: d.Scale.Create}
 		err := s.runBatch(ctx, d, s.createMachines, creation, len(d.Scale.Create), &done)
 		s.RaiseMinVersions(done.Versions)
 		s.Live = s.Live || done.Unseen
@@ -233,11 +238,11 @@ func (s *machineSet) stepForDecision(d set.Decision) run.Step {
 	case len(d.Scale.Keep) > 0:
 		return run.Step{Name: vocabulary.StepRequestPreservation, Why: d.Scale.Why}
 	case len(d.Scale.Adopt)+len(d.Scale.Release)+len(d.Scale.Unmark)+len(d.Scale.Update)+len(d.Scale.Move)+len(d.Scale.Sync) > 0:
-		return run.Step{Name: vocabulary.StepChangeMachines, Why: d.Scale.Why}
+		return run.Step{Name: vocabulary.StepAdoptOrReleaseMachines, Why: d.Scale.Why}
 	case d.Pending.Need == attention.NeedDeletion:
 		return run.Step{Name: vocabulary.StepAwaitMachines, Why: d.Pending.WaitText()}
 	case d.Scale.Hold != "":
-		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedScaleUp}}
+		return run.Step{Why: d.Scale.Hold, BlockedBy: []string{vocabulary.BlockedByStoppedScaleUp}}
 	default: // nothing is left to do, or only the status must be written
 		return run.Step{Why: d.Pending.WaitText()}
 	}

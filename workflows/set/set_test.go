@@ -32,7 +32,7 @@ type setTestEnv struct {
 	machineCount             int
 	reportedMachineCount     int
 	isDeleting               bool
-	decisionReads            []kube.ReadInput
+	decisionInputs           []kube.ReadInput
 	activityLog              []string
 	conflictingCreationCount int      // number of create requests that fail with a conflict
 	refusalReason            string   // reason why the API server refuses machines; empty if it accepts them
@@ -45,14 +45,14 @@ func newSetTestEnv(t *testing.T) *setTestEnv {
 	w := &setTestEnv{env: workflowstest.NewEnvironment(t)}
 	w.env.OnActivity("DecideSet", mock.Anything, mock.Anything).
 		Return(func(_ context.Context, in set.Input) (set.Decision, error) {
-			w.decisionReads = append(w.decisionReads, in.ReadInput)
+			w.decisionInputs = append(w.decisionInputs, in.ReadInput)
 			return w.decideSet(), nil
 		})
 	w.env.OnActivity("CreateMachines", mock.Anything, mock.Anything).
-		Return(func(_ context.Context, in set.Creation) (set.WriteResult, error) {
+		Return(func(_ context.Context, in set.MachineCreation) (set.WriteResult, error) {
 			if w.conflictingCreationCount > 0 {
 				w.conflictingCreationCount--
-				return set.WriteResult{}, temporal.NewNonRetryableApplicationError("changed", kube.TypeConflict, nil)
+				return set.WriteResult{}, temporal.NewNonRetryableApplicationError("changed", kube.FailureTypeConflict, nil)
 			}
 			if w.refusalReason != "" {
 				w.activityLog = append(w.activityLog, fmt.Sprintf("create %d: %s", len(in.Names), w.refusalReason))
@@ -73,7 +73,7 @@ func newSetTestEnv(t *testing.T) *setTestEnv {
 			workflowstest.AssertWorkflowTime(t, w.env, in.ReadInput)
 			if w.refusedReportCount > 0 {
 				w.refusedReportCount--
-				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.TypeRefused, nil)
+				return "", temporal.NewNonRetryableApplicationError("request is too large", kube.FailureTypeRefused, nil)
 			}
 			w.reportedMachineCount = w.machineCount
 			w.reportedFailures = append(w.reportedFailures, in.Failure.Message)
@@ -100,17 +100,17 @@ func (w *setTestEnv) decideSet() set.Decision {
 		d.Pending.Need, d.Free = attention.NeedDeletion, true
 	case w.isDeleting:
 		d.Pending.Need = attention.NeedDeletion
-		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount, scale.MaxBatch))}
+		d.Scale = scale.Decision{Delete: make([]scale.MachineTarget, min(w.machineCount, scale.MaxBatchSize))}
 	case w.machineCount < w.wantedMachineCount:
-		d.Pending.Need = attention.NeedScale
-		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachineCount-w.machineCount, scale.MaxBatch))}
+		d.Pending.Need = attention.NeedScaling
+		d.Scale = scale.Decision{Create: make([]string, min(w.wantedMachineCount-w.machineCount, scale.MaxBatchSize))}
 	case w.machineCount > w.wantedMachineCount:
-		d.Pending.Need = attention.NeedScale
+		d.Pending.Need = attention.NeedScaling
 		d.Scale = scale.Decision{
-			Delete: make([]scale.MachineTarget, min(w.machineCount-w.wantedMachineCount, scale.MaxBatch)),
+			Delete: make([]scale.MachineTarget, min(w.machineCount-w.wantedMachineCount, scale.MaxBatchSize)),
 		}
 	case w.reportedMachineCount != w.machineCount:
-		d.Pending.Need, d.Report = attention.NeedScale, true
+		d.Pending.Need, d.Report = attention.NeedScaling, true
 	}
 	return d
 }
@@ -123,7 +123,7 @@ func (w *setTestEnv) runSet(t *testing.T, in run.Input) run.Result {
 	return result
 }
 
-func TestMachineSetWorksInBatchesAndEndsCalm(t *testing.T) {
+func TestMachineSetWorksInBatchesUntilNoWorkIsLeft(t *testing.T) {
 	w := newSetTestEnv(t)
 	w.wantedMachineCount = 120
 	w.onReport = func() { w.wantedMachineCount = 60 } // the replicas change before the run has ended
@@ -135,11 +135,11 @@ func TestMachineSetReadsLiveFirstAndThenWaitsForItsOwnWrites(t *testing.T) {
 	w := newSetTestEnv(t)
 	w.wantedMachineCount = 60
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef, Versions: kube.MinVersions{kube.MachinesResource: "7"}})
-	require.True(t, w.decisionReads[0].Live)
-	require.Equal(t, "7", w.decisionReads[0].Versions[kube.MachinesResource])
-	require.False(t, w.decisionReads[1].Live)
-	require.Equal(t, "150", w.decisionReads[1].Versions[kube.MachinesResource])
-	require.Equal(t, "160", w.decisionReads[2].Versions[kube.MachinesResource])
+	require.True(t, w.decisionInputs[0].Live)
+	require.Equal(t, "7", w.decisionInputs[0].Versions[kube.MachinesResource])
+	require.False(t, w.decisionInputs[1].Live)
+	require.Equal(t, "150", w.decisionInputs[1].Versions[kube.MachinesResource])
+	require.Equal(t, "160", w.decisionInputs[2].Versions[kube.MachinesResource])
 }
 
 func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
@@ -147,8 +147,8 @@ func TestMachineSetReadsLiveAfterAConflict(t *testing.T) {
 	w.wantedMachineCount, w.conflictingCreationCount = 1, 2
 	w.runSet(t, run.Input{Ref: workflowstest.ObjectRef})
 	require.Equal(t, []string{"create 1"}, w.activityLog)
-	require.True(t, w.decisionReads[1].Live)
-	require.True(t, w.decisionReads[2].Live)
+	require.True(t, w.decisionInputs[1].Live)
+	require.True(t, w.decisionInputs[2].Live)
 }
 
 func TestDeletedMachineSetDeletesItsMachinesFirst(t *testing.T) {
@@ -178,7 +178,7 @@ func TestMachineSetClearsAFailureWhenNoWorkIsLeft(t *testing.T) {
 	require.Equal(t, []string{"quota", ""}, w.reportedFailures)
 }
 
-func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
+func TestSettledRunContinuesAsNew(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	created, wanted := false, rollout.SetCreation{Replicas: 3, Revision: 1, Desired: 3, Max: 4}
 	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).
@@ -187,7 +187,7 @@ func TestMachineDeploymentContinuesAsNewWhenSettled(t *testing.T) {
 				return deployment.Decision{Pending: attention.Decision{Why: "3 of 3 machines ready"}}, nil
 			}
 			return deployment.Decision{
-				Pending: attention.Decision{Need: attention.NeedScale},
+				Pending: attention.Decision{Need: attention.NeedScaling},
 				Version: "4",
 				Rollout: rollout.Decision{SetChanges: rollout.SetChanges{Create: &wanted}, Why: "create a set"},
 			}, nil
@@ -224,7 +224,7 @@ func TestHeldReplacementsAreDecidedAgainWhenTheHoldEnds(t *testing.T) {
 	require.Equal(t, []time.Duration{0, time.Minute, 61 * time.Second}, looks)
 }
 
-func TestMachineDeploymentEndsWithItsObject(t *testing.T) {
+func TestWaitingRunEndsWithItsObject(t *testing.T) {
 	env := workflowstest.NewEnvironment(t)
 	gone := false
 	env.OnActivity("DecideDeployment", mock.Anything, mock.Anything).

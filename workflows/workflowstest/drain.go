@@ -26,7 +26,7 @@ import (
 type drainTestEnv struct {
 	mu                 sync.Mutex
 	Env                *testsuite.TestWorkflowEnvironment
-	Escalation         drain.EscalationLadder
+	Escalation         drain.EscalationFacts
 	HoldReason         string
 	RetryRequest       string
 	Result             string // result of DecideDrain; if empty, the ladder's result
@@ -45,7 +45,7 @@ type drainTestEnv struct {
 }
 
 func NewDrainTestEnv(t *testing.T) *drainTestEnv {
-	e := &drainTestEnv{Env: NewEnvironment(t), Escalation: drain.EscalationLadder{Timeout: time.Hour}}
+	e := &drainTestEnv{Env: NewEnvironment(t), Escalation: drain.EscalationFacts{Timeout: time.Hour}}
 	decide := func(_ context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
 		defer e.Lock()()
 		l := e.Escalation
@@ -104,16 +104,16 @@ func NewDrainTestEnv(t *testing.T) *drainTestEnv {
 	}
 	for name, does := range map[string]any{
 		"DecideDrain": decide, "ReportMachine": report, "EvictPods": evict,
-		"DecideClusterAPIDrain": e.decideHook(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
-		"CordonClusterAPINode": e.countCordon, "ReleaseClusterAPIHook": e.recordHookRelease, "HoldClusterAPIDrain": e.recordHold,
+		"DecideClusterAPIDrain": e.addClusterAPIFields(decide), "ReportClusterAPIDrain": report, "EvictClusterAPIPods": evict,
+		"CordonClusterAPINode": e.recordCordon, "ReleaseClusterAPIHook": e.recordHookRelease, "HoldClusterAPIDrain": e.recordHold,
 	} {
 		e.Env.OnActivity(name, mock.Anything, mock.Anything).Return(does).Maybe()
 	}
 	return e
 }
 
-// decideHook adds the Cluster API fields to the decision of a drain.
-func (e *drainTestEnv) decideHook(
+// addClusterAPIFields adds the Cluster API fields to the decision of a drain.
+func (e *drainTestEnv) addClusterAPIFields(
 	decide func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error),
 ) func(context.Context, activitiesdrain.Input) (activitiesdrain.Decision, error) {
 	return func(ctx context.Context, in activitiesdrain.Input) (activitiesdrain.Decision, error) {
@@ -126,7 +126,7 @@ func (e *drainTestEnv) decideHook(
 	}
 }
 
-func (e *drainTestEnv) countCordon(context.Context, kube.ReadInput) (kube.MinVersions, error) {
+func (e *drainTestEnv) recordCordon(context.Context, kube.ReadInput) (kube.MinVersions, error) {
 	defer e.Lock()()
 	e.CordonCount++
 	e.HookDecision.ClusterAPI.Cordon = false

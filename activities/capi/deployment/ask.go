@@ -32,11 +32,11 @@ type AskExtensionInput struct {
 // returns a Conflict if a former set changed since the decision, or if the deployment has no current set. AskExtension
 // is not idempotent: each run asks again.
 func (a *Activities) AskExtension(ctx context.Context, in AskExtensionInput) (kube.MinVersions, error) {
-	d, err := a.clusterAPIAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, "")
+	d, err := a.clusterAPIKindAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, "")
 	if err != nil {
 		return nil, err
 	}
-	tree, err := deployment.ReadLiveSets(ctx, a.API, d)
+	tree, err := deployment.ReadLiveTreeWithoutMachines(ctx, a.Cache, d)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (a *Activities) AskExtension(ctx context.Context, in AskExtensionInput) (ku
 	if err != nil {
 		return nil, err
 	}
-	sets := machineSetClient{a.API.Client().MachineSets(d.Namespace)}
+	sets := machineSetClient{a.Cache.Client().MachineSets(d.Namespace)}
 	return kube.WriteInParallel(capi.SetsResource, len(in.Sets), func(i int) (string, error) {
 		t := in.Sets[i]
 		ref := kube.Ref{Namespace: d.Namespace, Name: t.Name, UID: t.UID}
@@ -87,7 +87,7 @@ func (a *Activities) AskExtension(ctx context.Context, in AskExtensionInput) (ku
 		if !answer.Possible {
 			a.Kube.Recorder.Event(
 				d,
-				eventType(answer),
+				eventTypeOfAnswer(answer),
 				vocabulary.ReasonNotUpdatedInPlace,
 				fmt.Sprintf("MachineSet %s: %s", set.Name, answer.Why),
 			)
@@ -96,7 +96,7 @@ func (a *Activities) AskExtension(ctx context.Context, in AskExtensionInput) (ku
 	})
 }
 
-func eventType(a rollout.ExtensionAnswer) string {
+func eventTypeOfAnswer(a rollout.ExtensionAnswer) string {
 	if a.Failed {
 		return corev1.EventTypeWarning
 	}
@@ -105,7 +105,7 @@ func eventType(a rollout.ExtensionAnswer) string {
 
 // listExtensionConfigs lists the ExtensionConfigs; the list is empty if their kind is not installed.
 func (a *Activities) listExtensionConfigs(ctx context.Context) ([]runtimev1.ExtensionConfig, error) {
-	list, err := a.API.Client().
+	list, err := a.Cache.Client().
 		ProviderObjects.Resource(runtimev1.GroupVersion.WithResource("extensionconfigs")).
 		List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
@@ -126,7 +126,7 @@ func (a *Activities) listExtensionConfigs(ctx context.Context) ([]runtimev1.Exte
 // readNamespaceLabels reads the labels of a namespace. The namespaceSelector of an ExtensionConfig selects namespaces
 // by their labels.
 func (a *Activities) readNamespaceLabels(ctx context.Context, name string) (map[string]string, error) {
-	o, err := a.API.Client().
+	o, err := a.Cache.Client().
 		ProviderObjects.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).
 		Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -138,7 +138,7 @@ func (a *Activities) readNamespaceLabels(ctx context.Context, name string) (map[
 // readTemplates reads the templates of a set from the API server. A template that does not exist is nil.
 func (a *Activities) readTemplates(ctx context.Context, set *clusterv1.MachineSet) (extension.SetWithTemplates, error) {
 	objects, spec := extension.SetWithTemplates{Set: set}, &set.Spec.Template.Spec
-	templates, err := a.API.LiveTemplates(ctx, set.Namespace, spec)
+	templates, err := a.Cache.LiveTemplates(ctx, set.Namespace, spec)
 	for _, t := range templates {
 		if t.Ref == spec.InfrastructureRef {
 			objects.Infrastructure = t.Object

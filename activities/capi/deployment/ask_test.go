@@ -29,8 +29,8 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// discoveredConfig returns the ExtensionConfig of an extension, as Cluster API's discovery writes it.
-func discoveredConfig(t *testing.T, e *httptest.Server) runtime.Object {
+// discoveredExtensionConfig returns the ExtensionConfig of an extension, as Cluster API's discovery writes it.
+func discoveredExtensionConfig(t *testing.T, e *httptest.Server) runtime.Object {
 	t.Helper()
 	c := runtimev1.ExtensionConfig{
 		TypeMeta:   metav1.TypeMeta{APIVersion: runtimev1.GroupVersion.String(), Kind: "ExtensionConfig"},
@@ -97,11 +97,11 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 		says     string
 		event    string
 	}{
-		"it can":                    {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{Possible: true}, "", ""},
-		"it does not answer":        {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, fails))}, "small", rollout.ExtensionAnswer{Failed: true}, "500", "Warning"},
-		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
+		"it can":                    {[]runtime.Object{selected, discoveredExtensionConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{Possible: true}, "", ""},
+		"it does not answer":        {[]runtime.Object{selected, discoveredExtensionConfig(t, startExtension(t, fails))}, "small", rollout.ExtensionAnswer{Failed: true}, "500", "Warning"},
+		"it does not select":        {[]runtime.Object{namespaceWithLabels(nil), discoveredExtensionConfig(t, startExtension(t, can))}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
 		"none is registered":        {[]runtime.Object{selected}, "small", rollout.ExtensionAnswer{}, "no runtime extension", "Normal"},
-		"a template does not exist": {[]runtime.Object{selected, discoveredConfig(t, startExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
+		"a template does not exist": {[]runtime.Object{selected, discoveredExtensionConfig(t, startExtension(t, can))}, "gone", rollout.ExtensionAnswer{}, "no infrastructure template", "Normal"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, all := newDeploymentInRollout()
@@ -130,7 +130,7 @@ func TestAnExtensionIsAskedAboutFormerSets(t *testing.T) {
 				assert.Equal(t, []string{test.event + " NotUpdatedInPlace MachineSet d-1: " + answer.Why}, told)
 			}
 			_, err = activitiestest.RunActivity[kube.MinVersions](w, a.AskExtension, in)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		})
 	}
 }
@@ -147,7 +147,7 @@ func TestAnExtensionIsNotAskedWithoutACurrentSet(t *testing.T) {
 			Sets:       []rollout.ObjectTarget{{Name: "d-1", UID: "uid-d-1", Version: "900"}},
 		},
 	)
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	assert.NotContains(t, w.ClusterAPISet("d-1").Annotations, v1alpha1.AnnotationInPlaceAnswer)
 }
 

@@ -22,15 +22,15 @@ const DeploymentsResource = capi.DeploymentsResource
 
 // Activities are the activities of this package. Workflows call the methods of Activities by name.
 type Activities struct {
-	Kube *kube.Kube
-	API  *capi.Cache
+	Kube  *kube.Kube
+	Cache *capi.Cache
 }
 
 // DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns the next step. A deployment
 // without Millwright's label must be released: its sets get the deployment's new label, and the deployment loses
 // Millwright's finalizer. After this release, the decision treats the deployment as gone.
 func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
-	tree, err := a.readTree(ctx, in.ReadInput)
+	tree, err := a.readObjectTree(ctx, in.ReadInput)
 	if err != nil {
 		return activities.Decision{}, err
 	}
@@ -38,20 +38,20 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	switch {
 	case d == nil:
 		return activities.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
-	case !a.API.IsReconciledByMillwright(d):
+	case !a.Cache.IsReconciledByMillwright(d):
 		return activities.Decision{
 			Release: true, Version: d.ResourceVersion, Seen: tree.ResourceVersions(),
-			Pending: attention.Decision{Need: attention.NeedScale, Why: capi.HandedOverMessage},
+			Pending: attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage},
 		}, nil
 	}
-	now := in.Time()
+	now := in.DecisionTime()
 	observed := deployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	result := activities.NewDecision(d, observed, plan)
 	result.Operation, result.Seen = deployment.CurrentRolloutID(d), tree.ResourceVersions()
 	result.Prepare = deployment.NeedsPreparation(tree, observed)
 	if result.Prepare && result.Pending.NeedsNothing() {
-		result.Pending = attention.Decision{Need: attention.NeedScale, Why: deployment.NotPreparedMessage}
+		result.Pending = attention.Decision{Need: attention.NeedScaling, Why: deployment.NotPreparedMessage}
 	}
 	result.Blocked = deployment.ExplanationFacts(tree, plan, now).BlockedSummary(now)
 	said := deployment.StatusShowsBlockers(tree, result.Blocked)
@@ -59,10 +59,10 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	return result, nil
 }
 
-// readTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
+// readObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
 // Deployment is nil if the deployment is gone or Millwright does not reconcile it. If the deployment was handed over,
-// readTree reads only the deployment, without its sets and machines.
-func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deployment.ObjectTree, error) {
+// readObjectTree reads only the deployment, without its sets and machines.
+func (a *Activities) readObjectTree(ctx context.Context, in kube.ReadInput) (deployment.ObjectTree, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return deployment.ObjectTree{}, nil
 	}
@@ -71,45 +71,45 @@ func (a *Activities) readTree(ctx context.Context, in kube.ReadInput) (deploymen
 		return deployment.ObjectTree{}, err
 	}
 	if !live {
-		d, found := a.API.ReconciledDeployment(in.Ref.Key())
+		d, found := a.Cache.ReconciledDeployment(in.Ref.Key())
 		switch {
 		case !found || string(d.UID) != in.Ref.UID:
 			return deployment.ObjectTree{}, nil
-		case !a.API.IsReconciledByMillwright(d):
-			return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
+		case !a.Cache.IsReconciledByMillwright(d):
+			return deployment.ObjectTree{Cache: a.Cache, Deployment: d}, nil
 		default:
-			return deployment.ReadTreeForWrite(ctx, a.API, d)
+			return deployment.ReadTreeForWrite(ctx, a.Cache, d)
 		}
 	}
 	d, err := kube.ReadLive(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
 	switch {
-	case err != nil || d == nil || !a.API.IsReconciledByMillwright(d) && !capi.HasFinalizer(d):
+	case err != nil || d == nil || !a.Cache.IsReconciledByMillwright(d) && !capi.HasFinalizer(d):
 		return deployment.ObjectTree{}, err
-	case !a.API.IsReconciledByMillwright(d):
-		return deployment.ObjectTree{Cache: a.API, Deployment: d}, nil
+	case !a.Cache.IsReconciledByMillwright(d):
+		return deployment.ObjectTree{Cache: a.Cache, Deployment: d}, nil
 	default:
-		return deployment.ReadLiveTree(ctx, a.API, d)
+		return deployment.ReadLiveTree(ctx, a.Cache, d)
 	}
 }
 
 func (a *Activities) deploymentsClient(
 	ref kube.Ref,
 ) capi.TypedClient[*clusterv1.MachineDeployment, *clusterv1.MachineDeploymentList] {
-	return a.API.Client().Deployments(ref.Namespace)
+	return a.Cache.Client().Deployments(ref.Namespace)
 }
 
 // FinalizeClusterAPIDeployment does one of three things: it prepares a deployment for its first set, removes
 // Millwright's finalizer from a deployment that is being deleted and has no set, or releases a deployment that was
 // handed over. The result is the resource version of the deployment.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
-	tree, err := a.readTree(ctx, in)
+	tree, err := a.readObjectTree(ctx, in)
 	d := tree.Deployment
 	switch {
 	case err != nil:
 		return "", err
 	case d == nil:
 		return "", kube.ObjectGoneError(in.Ref)
-	case !a.API.IsReconciledByMillwright(d):
+	case !a.Cache.IsReconciledByMillwright(d):
 		return a.releaseDeployment(ctx, in.Ref, d)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.removeFinalizer(ctx, in.Ref, d)
@@ -129,7 +129,7 @@ func (a *Activities) releaseDeployment(
 	ref kube.Ref,
 	d *clusterv1.MachineDeployment,
 ) (string, error) {
-	sets := a.API.Client().MachineSets(ref.Namespace)
+	sets := a.Cache.Client().MachineSets(ref.Namespace)
 	list, err := sets.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", kube.ClassifyWriteError(ctx, ref, err)
@@ -140,7 +140,7 @@ func (a *Activities) releaseDeployment(
 	}
 	for i := range list.Items {
 		set := &list.Items[i]
-		if !metav1.IsControlledBy(set, d) || !a.API.IsReconciledByMillwright(set) {
+		if !metav1.IsControlledBy(set, d) || !a.Cache.IsReconciledByMillwright(set) {
 			continue
 		}
 		annotations := deployment.TransferPatch(rollout.MachineTransfer{})

@@ -29,7 +29,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *
 		capitest.DefaultSettings,
 		append(objects, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate())...)
 	w.ForgetRequests()
-	return w, &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+	return w, &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 }
 
 // newDeploymentInRollout returns a deployment with a set of a former template and two machines, and a set of the
@@ -74,7 +74,7 @@ func newDecisionInput(d *clusterv1.MachineDeployment, live bool) activities.Inpu
 // the caches.
 func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) activities.Decision {
 	w.T.Helper()
-	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+	a := &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 	w.AwaitCaches()
 	live, err := activitiestest.RunActivity[activities.Decision](
 		w,
@@ -132,7 +132,7 @@ func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {
 			if row.gone {
 				assert.Equal(t, kube.ObjectGoneDecision, d.Pending)
 			}
-			assert.Empty(t, w.WriteRequests())
+			assert.Empty(t, w.MutatingRequests())
 		})
 	}
 }
@@ -169,7 +169,7 @@ func TestDecideDeploymentInARollout(t *testing.T) {
 
 // A deployment gets its first set, then a new template, and then the old template again. In each step, the test runs
 // the activities that the decision names. reconcileSets does the work of the sets' workflows.
-func TestARolloutAndItsUndo(t *testing.T) {
+func TestRollOutANewTemplateAndRestoreTheOldOne(t *testing.T) {
 	w, a := newWorld(
 		t,
 		capitest.NewPreparedDeployment(

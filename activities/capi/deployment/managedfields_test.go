@@ -29,7 +29,7 @@ func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
 	}
 	d := capitest.NewDeployment(managed)
 	w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, d, capitest.NewCluster())
-	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+	a := &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 	_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, activitiestest.NewReadInput(d))
 	require.NoError(t, err)
 	var updated []*clusterv1.MachineDeployment

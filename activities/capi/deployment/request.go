@@ -17,17 +17,17 @@ import (
 // nothing, and records no second event.
 func (a *Activities) ApplyClusterAPIRequest(ctx context.Context, in activities.Request) (activities.Answer, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Object.Namespace) {
-		return activities.RefuseForeignNamespace(in.Object.Namespace), nil
+		return activities.ForeignNamespaceRefusal(in.Object.Namespace), nil
 	}
-	return activities.ApplyRequest(a.Kube, in, func(decide activities.DecideFunc) (string, error) {
+	return activities.AnswerAndRecord(a.Kube, in, func(decide activities.DecideFunc) (string, error) {
 		return kube.PatchAfterRead(
 			ctx,
 			in.Object,
 			a.deploymentsClient(in.Object),
 			func() (*clusterv1.MachineDeployment, map[string]any, error) {
-				tree, err := a.readTree(ctx, kube.ReadInput{Ref: in.Object, Live: true})
+				tree, err := a.readObjectTree(ctx, kube.ReadInput{Ref: in.Object, Live: true})
 				d := tree.Deployment
-				if err != nil || d == nil || !a.API.IsReconciledByMillwright(d) {
+				if err != nil || d == nil || !a.Cache.IsReconciledByMillwright(d) {
 					return nil, nil, err
 				}
 				observed := deployment.RolloutFacts(tree, in.Order.RequestedAt)

@@ -17,23 +17,23 @@ func (a *Activities) RollBackClusterAPIDeployment(
 	ctx context.Context,
 	in activities.RollbackInput,
 ) (kube.MinVersions, error) {
-	return a.clusterAPIAdapter().RollBackDeployment(ctx, in)
+	return a.clusterAPIKindAdapter().RollBackDeployment(ctx, in)
 }
 
 // readFormerSet reads the former set of a rollback, and checks that the set's templates exist.
 func (a *Activities) readFormerSet(ctx context.Context, ref kube.Ref) (*clusterv1.MachineSet, error) {
-	set, err := kube.ReadLive(ctx, a.API.Client().MachineSets(ref.Namespace), "machineset", ref)
+	set, err := kube.ReadLive(ctx, a.Cache.Client().MachineSets(ref.Namespace), "machineset", ref)
 	if err != nil {
 		return nil, err
 	}
 	if set == nil || set.DeletionTimestamp != nil {
 		return nil, kube.ConflictError(ref)
 	}
-	templates, err := a.API.LiveTemplates(ctx, ref.Namespace, &set.Spec.Template.Spec)
+	templates, err := a.Cache.LiveTemplates(ctx, ref.Namespace, &set.Spec.Template.Spec)
 	if err != nil {
 		return nil, err
 	}
-	if deployment.MissingTemplate(ref.Namespace, templates) != "" {
+	if deployment.MissingTemplateText(ref.Namespace, templates) != "" {
 		return nil, kube.ConflictError(ref) // the next decision reports the missing templates
 	}
 	return set, nil

@@ -30,11 +30,11 @@ const maxNameAttempts = 5
 // idempotent: the set's name is derived from the template and the revision. The result contains the resource versions
 // of the written objects.
 func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetCreation) (kube.MinVersions, error) {
-	d, err := a.clusterAPIAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
+	d, err := a.clusterAPIKindAdapter().ReadDeploymentAtVersion(ctx, in.Deployment, in.Version)
 	if err != nil {
 		return nil, err
 	}
-	tree, err := deployment.ReadLiveTree(ctx, a.API, d)
+	tree, err := deployment.ReadLiveTree(ctx, a.Cache, d)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		)
 	}
 	versions := kube.MinVersions{capi.SetsResource: set.ResourceVersion}
-	return versions, a.clusterAPIAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
+	return versions, a.clusterAPIKindAdapter().WriteRevision(ctx, in.Deployment, d, set, versions)
 }
 
 // createSet creates the set under the first name that no other object has. If an earlier attempt created the set,
@@ -80,7 +80,7 @@ func (a *Activities) createSet(
 	as rollout.SetCreation,
 	now time.Time,
 ) (set *clusterv1.MachineSet, created bool, err error) {
-	sets := a.API.Client().MachineSets(f.Deployment.Namespace)
+	sets := a.Cache.Client().MachineSets(f.Deployment.Namespace)
 	for attempt := range maxNameAttempts {
 		wanted, err := f.NewSet(as, attempt, now)
 		if err != nil {
@@ -105,7 +105,7 @@ func (a *Activities) patchAnnotations(
 	d *clusterv1.MachineDeployment,
 	annotations map[string]any,
 ) (*clusterv1.MachineDeployment, error) {
-	client := deploymentClient{a.API.Client().Deployments(d.Namespace)}
+	client := deploymentClient{a.Cache.Client().Deployments(d.Namespace)}
 	return kube.PatchObject(ctx, client, d, map[string]any{"metadata": map[string]any{"annotations": annotations}})
 }
 
@@ -133,7 +133,7 @@ func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1
 
 // ChangeClusterAPISets changes and deletes sets. See KindAdapter.ChangeSets.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
-	return a.clusterAPIAdapter().ChangeSets(ctx, in)
+	return a.clusterAPIKindAdapter().ChangeSets(ctx, in)
 }
 
 type (
@@ -141,21 +141,21 @@ type (
 	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// clusterAPIAdapter returns the KindAdapter of Cluster API: the functions that differ between MCM's kinds and the kinds
+// clusterAPIKindAdapter returns the KindAdapter of Cluster API: the functions that differ between MCM's kinds and the kinds
 // of Cluster API.
-func (a *Activities) clusterAPIAdapter() activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
+func (a *Activities) clusterAPIKindAdapter() activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
 	return activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,
-		Deployments: func(namespace string) activities.Client[*clusterv1.MachineDeployment] {
-			return deploymentClient{a.API.Client().Deployments(namespace)}
+		DeploymentsClient: func(namespace string) activities.Client[*clusterv1.MachineDeployment] {
+			return deploymentClient{a.Cache.Client().Deployments(namespace)}
 		},
-		Sets: func(namespace string) activities.Client[*clusterv1.MachineSet] {
-			return machineSetClient{a.API.Client().MachineSets(namespace)}
+		SetsClient: func(namespace string) activities.Client[*clusterv1.MachineSet] {
+			return machineSetClient{a.Cache.Client().MachineSets(namespace)}
 		},
-		Kind:             "machinedeployment",
+		DeploymentKind:   "machinedeployment",
 		Resources:        [2]kube.Resource{capi.DeploymentsResource, capi.SetsResource},
-		CachedDeployment: a.API.Deployment,
-		IsManaged:        func(d *clusterv1.MachineDeployment) bool { return a.API.IsReconciledByMillwright(d) },
+		CachedDeployment: a.Cache.Deployment,
+		IsManaged:        func(d *clusterv1.MachineDeployment) bool { return a.Cache.IsReconciledByMillwright(d) },
 		SelectsSet:       deployment.SelectsSet,
 		IsSetAdoptable: func(set *clusterv1.MachineSet, _ *clusterv1.MachineDeployment) bool {
 			return metav1.GetControllerOf(set) == nil
@@ -186,7 +186,7 @@ func (a *Activities) clusterAPIAdapter() activities.KindAdapter[*clusterv1.Machi
 			},
 			RemoveRollbackRequest: func(d *clusterv1.MachineDeployment) { delete(d.Annotations, v1alpha1.AnnotationRollbackTo) },
 			ReadFormerSet:         a.readFormerSet,
-			IsSameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
+			HaveSameTemplate: func(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet) bool {
 				return deployment.IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
 			},
 			RestoreTemplate: deployment.RestoreTemplateFromSet,
@@ -198,13 +198,13 @@ func (a *Activities) clusterAPIAdapter() activities.KindAdapter[*clusterv1.Machi
 func (a *Activities) copyDeploymentFieldsToSet(
 	ctx context.Context, d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time,
 ) (changed, isCurrent bool, err error) {
-	tree, err := deployment.ReadLiveSets(ctx, a.API, d)
+	tree, err := deployment.ReadLiveTreeWithoutMachines(ctx, a.Cache, d)
 	if err != nil {
 		return false, false, err
 	}
 	current, actedOn := tree.CurrentSet(now), deployment.LastHandledReplicas(set)
 	isCurrent = current != nil && current.UID == set.UID
-	changed = tree.CopyToSet(set, isCurrent)
+	changed = tree.CopyDeploymentFields(set, isCurrent)
 	metav1.SetMetaDataAnnotation(&set.ObjectMeta, v1alpha1.AnnotationFormerReplicas, strconv.Itoa(actedOn))
 	return changed, isCurrent, nil
 }

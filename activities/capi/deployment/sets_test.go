@@ -110,20 +110,20 @@ func TestCreateSetRefusesOutdatedDecision(t *testing.T) {
 		"the deployment is handed over": {capitest.NewPreparedDeployment(3, withOtherController), cluster, bootstrap, capitest.NewInfrastructureTemplate()},
 	} {
 		w := activitiestest.NewClusterAPIWorld(t, capitest.DefaultSettings, has...)
-		a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+		a := &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 		_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 		assert.Empty(t, w.ClusterAPISets(), name)
 	}
 }
 
-func TestCreateSetIsRefused(t *testing.T) {
+func TestCreateSetReportsRefusalOfAPIServer(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3)
 	w, a := newWorld(t, d)
 	refusal := apierrors.NewForbidden(schema.GroupResource{Resource: "machinesets"}, "x", nil)
 	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "create", "machinesets", 1, refusal, nil)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, a.CreateClusterAPISet, newSetCreation(d))
-	activitiestest.AssertFailure(t, err, kube.TypeRefused, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	told := w.TakeNewEvents()
 	require.Len(t, told, 1)
 	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
@@ -248,7 +248,7 @@ func TestChangeSets(t *testing.T) {
 				in.Resize[0].From++ // less than 2 s after the decision, only a changed size causes a conflict
 			}
 			_, err := activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, in)
-			activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 			assert.Equal(t, s, w.ClusterAPISet("s"))
 			w.TakeNewEvents()
 			w.ForgetRequests()
@@ -264,7 +264,7 @@ func TestChangeSets(t *testing.T) {
 			require.NoError(t, err)
 			after := w.ClusterAPISet("s")
 			row.check(t, after)
-			assert.Equal(t, row.writes, w.WriteRequests())
+			assert.Equal(t, row.writes, w.MutatingRequests())
 			if len(in.Delete) == 0 {
 				assert.Equal(t, after.ResourceVersion, versions[capi.SetsResource])
 			}
@@ -329,7 +329,7 @@ func TestRevisionOfFormerSetIsNotWritten(t *testing.T) {
 		),
 		SetChanges: rollout.SetChanges{Revise: &rollout.RevisionChange{ObjectTarget: newSetTarget(s), Revision: 4}},
 	})
-	activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	assert.Equal(t, s, w.ClusterAPISet("s"))
 }
 
@@ -357,7 +357,7 @@ func TestNoSetGrowsForAnOutdatedSpec(t *testing.T) {
 					Resize: []rollout.SetResize{{Name: s.Name, UID: string(s.UID), Version: s.ResourceVersion, From: 3, To: row.to}},
 				},
 			})
-			_, conflict := kube.FailureOfType(err, kube.TypeConflict)
+			_, conflict := kube.FailureOfType(err, kube.FailureTypeConflict)
 			assert.Equal(t, row.conflict, conflict)
 			if !row.conflict {
 				require.NoError(t, err)

@@ -22,8 +22,8 @@ import (
 func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activities.Report) (string, error) {
 	stamp := in.TimeToRecord(ctx)
 	look := func(read kube.ReadInput) (d, changed *clusterv1.MachineDeployment, err error) {
-		tree, err := a.readTree(ctx, read)
-		if d = tree.Deployment; err != nil || d == nil || !a.API.IsReconciledByMillwright(d) {
+		tree, err := a.readObjectTree(ctx, read)
+		if d = tree.Deployment; err != nil || d == nil || !a.Cache.IsReconciledByMillwright(d) {
 			return nil, nil, err
 		}
 		if named := deployment.CurrentRolloutID(d); in.WorkflowID == "" && named != "" && named != in.Over {
@@ -39,8 +39,8 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 			changed.ObjectMeta = *d.ObjectMeta.DeepCopy()
 		}
 		if equality.Semantic.DeepEqual(
-			deployment.WithoutProgressTime(changed.Status),
-			deployment.WithoutProgressTime(d.Status),
+			deployment.StatusWithoutProgressTime(changed.Status),
+			deployment.StatusWithoutProgressTime(d.Status),
 		) {
 			return d, d, nil
 		}

@@ -26,7 +26,7 @@ import (
 
 // The status counts the machines that were read. The rollout record and the current operation are in annotations. The
 // status and the annotations are each written once.
-func TestReportClusterAPIDeployment(t *testing.T) {
+func TestReportIsSavedFormattedAndCompared(t *testing.T) {
 	d, objects := newDeploymentInRollout()
 	w, a := newWorld(t, objects...)
 	in := activities.Report{
@@ -61,7 +61,7 @@ func TestReportClusterAPIDeployment(t *testing.T) {
 	)
 	assert.Equal(t, "rollout-1", observed.CurrentRolloutID(after))
 	assert.Equal(t, "it takes time", observed.CurrentOperation(after).WaitsFor)
-	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.WriteRequests())
+	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.MutatingRequests())
 	for _, kind := range []string{"Available", "Progressing", "RollingOut", "MachinesReady", "Deleting", "Paused"} {
 		assert.NotEmpty(t, capi.ConditionOfType(after.Status.Conditions, kind).Type, kind)
 	}
@@ -72,7 +72,7 @@ func TestReportClusterAPIDeployment(t *testing.T) {
 			a.ReportClusterAPIDeployment,
 			activities.Report{Input: newDecisionInput(d, true)},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
 	})
 	t.Run("it may once the rollout is over", func(t *testing.T) {
 		in := activities.Report{Input: newDecisionInput(d, true)}
@@ -92,8 +92,8 @@ func TestReportOfGoneDeploymentWritesNothing(t *testing.T) {
 			a.ReportClusterAPIDeployment,
 			activities.Report{Input: newDecisionInput(d, true)},
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeObjectGone, false)
-		assert.Empty(t, w.WriteRequests(), name)
+		activitiestest.AssertFailure(t, err, kube.FailureTypeObjectGone, false)
+		assert.Empty(t, w.MutatingRequests(), name)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestReportShowsRefusedSetCreation(t *testing.T) {
 
 func finalizeDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) (string, error) {
 	w.T.Helper()
-	a := &deployment.Activities{Kube: w.Kube, API: w.ClusterAPICache}
+	a := &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 	return activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 }
 
@@ -130,7 +130,7 @@ func TestFinalizeClusterAPIDeployment(t *testing.T) {
 		w, _ := newWorld(t, d, capitest.NewSetOfDeployment(d, "s", 0, 1))
 		_, err := finalizeDeployment(w, d)
 		require.NoError(t, err)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("and loses it then", func(t *testing.T) {
 		d := capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment])
@@ -155,7 +155,7 @@ func TestFinalizeClusterAPIDeployment(t *testing.T) {
 		)
 		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.WriteRequests())
+		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
 		assert.NotContains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFormerReplicas)
 		assert.Equal(t, "mine", w.ClusterAPISet("r").Labels[clusterv1.WatchLabel], "another value stays")
@@ -199,7 +199,7 @@ func TestRollBackClusterAPIDeployment(t *testing.T) {
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
-		assert.Equal(t, []string{"update machinedeployments"}, w.WriteRequests())
+		assert.Equal(t, []string{"update machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.TakeNewEvents())
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
@@ -222,8 +222,8 @@ func TestRollBackClusterAPIDeployment(t *testing.T) {
 			a.RollBackClusterAPIDeployment,
 			order(new(newSetTarget(gone)), "DeploymentRollback"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 		next := decideDeployment(w, d)
 		require.NotNil(t, next.Rollout.Rollback)
 		assert.Equal(
@@ -242,8 +242,8 @@ func TestRollBackClusterAPIDeployment(t *testing.T) {
 			a.RollBackClusterAPIDeployment,
 			order(new(newSetTarget(going)), "DeploymentRollback"),
 		)
-		activitiestest.AssertFailure(t, err, kube.TypeConflict, false)
-		assert.Empty(t, w.WriteRequests())
+		activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+		assert.Empty(t, w.MutatingRequests())
 	})
 }
 
@@ -281,7 +281,7 @@ func TestApplyClusterAPIRequest(t *testing.T) {
 			row.check(t, after)
 			assert.Equal(t, requests.Answer{Applied: true, Message: row.says, Version: after.ResourceVersion}, answer)
 			assert.Equal(t, "2100-03-01T12:00:00.5Z "+row.order.Summary(), after.Annotations[v1alpha1.AnnotationLastRequest])
-			assert.Equal(t, []string{"patch machinedeployments"}, w.WriteRequests())
+			assert.Equal(t, []string{"patch machinedeployments"}, w.MutatingRequests())
 			assert.Equal(t, []string{"Normal RequestApplied " + row.order.Summary() + "; " + row.says}, w.TakeNewEvents())
 		})
 	}
@@ -302,7 +302,7 @@ func TestApplyClusterAPIRequest(t *testing.T) {
 			},
 			answer,
 		)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 	t.Run("of a deployment that is not Millwright's", func(t *testing.T) {
 		d := capitest.NewPreparedDeployment(3, withOtherController, withoutFinalizers)
@@ -314,7 +314,7 @@ func TestApplyClusterAPIRequest(t *testing.T) {
 		)
 		require.NoError(t, err)
 		assert.Equal(t, requests.Answer{Message: "object shop/d is gone"}, answer)
-		assert.Empty(t, w.WriteRequests())
+		assert.Empty(t, w.MutatingRequests())
 	})
 }
 

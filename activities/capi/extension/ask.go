@@ -27,9 +27,9 @@ import (
 // hookName is the name of the hook, as in status.handlers of an ExtensionConfig.
 const hookName = "CanUpdateMachineSet"
 
-// maxMessageBytes limits the message of an answer, and the part of an extension's message that an error repeats.
+// maxAnswerMessageBytes limits the message of an answer, and the part of an extension's message that an error repeats.
 // Source: an annotation of the former set holds the answer.
-const maxMessageBytes = 300
+const maxAnswerMessageBytes = 300
 
 // SetWithTemplates are a MachineSet and the templates that the MachineSet references.
 type SetWithTemplates struct {
@@ -79,7 +79,7 @@ func CanUpdate(
 			"%d handlers serve the hook %s (%s), and only one is supported",
 			len(handlers),
 			hookName,
-			handlerNames(handlers),
+			joinHandlerNames(handlers),
 		)
 	}
 	h := handlers[0]
@@ -130,7 +130,7 @@ type handler struct {
 // name returns the handler's name without the name of the ExtensionConfig, as in the extension's URL.
 func (h handler) name() string { return strings.TrimSuffix(h.fullName, "."+h.config.Name) }
 
-func handlerNames(handlers []handler) string {
+func joinHandlerNames(handlers []handler) string {
 	var names []string
 	for _, h := range handlers {
 		names = append(names, h.fullName)
@@ -208,11 +208,11 @@ func servesHook(h runtimev1.ExtensionHandler) (bool, error) {
 // callAndCompare calls the handler, applies the patches in the response to the former objects, and compares the result
 // with the current objects.
 func (h handler) callAndCompare(ctx context.Context, former, current SetWithTemplates) (Answer, error) {
-	request, err := newRequest(former, current, h.config.Spec.Settings)
+	request, err := newCanUpdateRequest(former, current, h.config.Spec.Settings)
 	if err != nil {
 		return Answer{}, err
 	}
-	call, err := newCall(h, request)
+	call, err := newPreparedCall(h, request)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -223,7 +223,7 @@ func (h handler) callAndCompare(ctx context.Context, former, current SetWithTemp
 	case failure != nil:
 		response = hooksv1.CanUpdateMachineSetResponse{}
 	default:
-		if err := reportedFailure(response); err != nil {
+		if err := responseError(response); err != nil {
 			return Answer{}, err
 		}
 	}
@@ -242,7 +242,7 @@ func (h handler) callAndCompare(ctx context.Context, former, current SetWithTemp
 	return negativeAnswer(differencesText(left)), nil
 }
 
-func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
+func responseError(response hooksv1.CanUpdateMachineSetResponse) error {
 	switch response.Status {
 	case hooksv1.ResponseStatusSuccess:
 		return nil
@@ -250,11 +250,13 @@ func reportedFailure(response hooksv1.CanUpdateMachineSetResponse) error {
 		message := strings.Join(strings.Fields(response.Message), " ") // joins the lines of the message into one line
 		return fmt.Errorf(
 			"the extension reports a failure: %s",
-			phrase.CutText(cmp.Or(message, "no message"), maxMessageBytes),
+			phrase.TruncateText(cmp.Or(message, "no message"), maxAnswerMessageBytes),
 		)
 	default:
 		return errors.New("the status of the response is neither Success nor Failure")
 	}
 }
 
-func negativeAnswer(why string) Answer { return Answer{Why: phrase.CutText(why, maxMessageBytes)} }
+func negativeAnswer(why string) Answer {
+	return Answer{Why: phrase.TruncateText(why, maxAnswerMessageBytes)}
+}

@@ -23,20 +23,20 @@ func TestCanUpdateIfPatchesCoverAllDifferences(t *testing.T) {
 		response hooksv1.CanUpdateMachineSetResponse
 		want     string // empty: the update is possible
 	}{
-		"nothing differs, no patches": {formerObjects(), successResponse("", "", ""), ""},
-		"patches of nothing":          {formerObjects(), successResponse("[]", "{}", "{}"), ""},
+		"nothing differs, no patches": {formerSetWithTemplates(), successResponse("", "", ""), ""},
+		"patches of nothing":          {formerSetWithTemplates(), successResponse("[]", "{}", "{}"), ""},
 		"all differs, no patches": {
-			currentObjects(), successResponse("", "", ""),
+			currentSetWithTemplates(), successResponse("", "", ""),
 			"MachineSet differs in spec.template.spec.version; KubeadmConfigTemplate differs in spec.template.spec.files[0].content; " +
 				"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
-		"all differs, patches of all": {currentObjects(), successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch), ""},
+		"all differs, patches of all": {currentSetWithTemplates(), successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch), ""},
 		"all differs, patches of some": {
-			currentObjects(), successResponse(machineSetPatch, "", "{}"),
+			currentSetWithTemplates(), successResponse(machineSetPatch, "", "{}"),
 			"KubeadmConfigTemplate differs in spec.template.spec.files[0].content; ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 		"a patch makes another value": {
-			currentObjects(), successResponse(machineSetPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
+			currentSetWithTemplates(), successResponse(machineSetPatch, bootstrapPatch, `{"spec":{"template":{"spec":{"cpus":8}}}}`),
 			"ExampleMachineTemplate differs in spec.template.spec.cpus",
 		},
 	} {
@@ -45,9 +45,9 @@ func TestCanUpdateIfPatchesCoverAllDifferences(t *testing.T) {
 			e := startExtension(t, newResponseHandler(t, c.response))
 			a, err := CanUpdate(
 				t.Context(),
-				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+				[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL)},
 				nil,
-				formerObjects(),
+				formerSetWithTemplates(),
 				c.current,
 			)
 			require.NoError(t, err)
@@ -59,13 +59,13 @@ func TestCanUpdateIfPatchesCoverAllDifferences(t *testing.T) {
 
 func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 	t.Parallel()
-	former, current := formerObjects(), currentObjects()
+	former, current := formerSetWithTemplates(), currentSetWithTemplates()
 	former.Bootstrap, current.Bootstrap = nil, nil
 	// a patch of a missing bootstrap template is ignored
 	e := startExtension(t, newResponseHandler(t, successResponse(machineSetPatch, bootstrapPatch, infrastructurePatch)))
 	a, err := CanUpdate(
 		t.Context(),
-		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+		[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL)},
 		nil,
 		former,
 		current,
@@ -78,15 +78,15 @@ func TestCanUpdateWithoutBootstrapTemplates(t *testing.T) {
 func TestCanUpdateSendsRequestToTheExtension(t *testing.T) {
 	t.Parallel()
 	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
-	c := newConfig("ext", e.configureURL, func(c *runtimev1.ExtensionConfig) {
+	c := newExtensionConfig("ext", e.configureURL, func(c *runtimev1.ExtensionConfig) {
 		c.Spec.Settings = map[string]string{"zone": "a"}
 		other := func(h *runtimev1.ExtensionHandler) { h.RequestHook.Hook = "CanUpdateMachine" }
 		c.Status.Handlers = []runtimev1.ExtensionHandler{
-			newHandler("can-update-machine.ext", other),
-			newHandler("Can-Update.ext"),
+			newExtensionHandler("can-update-machine.ext", other),
+			newExtensionHandler("Can-Update.ext"),
 		}
 	})
-	former, current := formerObjects(), currentObjects()
+	former, current := formerSetWithTemplates(), currentSetWithTemplates()
 	_, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{c}, nil, former, current)
 	require.NoError(t, err)
 	require.Len(t, e.receivedCalls(), 1)
@@ -153,12 +153,12 @@ func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
-			former, current := formerObjects(), formerObjects()
+			former, current := formerSetWithTemplates(), formerSetWithTemplates()
 			current.Set.Name = "after"
 			c.change(&former, &current)
 			a, err := CanUpdate(
 				t.Context(),
-				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+				[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL)},
 				nil,
 				former,
 				current,
@@ -171,13 +171,13 @@ func TestCanUpdateOnlyWithTemplatesOfTheSameKind(t *testing.T) {
 	t.Run("another version of the same kind", func(t *testing.T) {
 		t.Parallel()
 		e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
-		current := formerObjects()
+		current := formerSetWithTemplates()
 		current.Infrastructure.SetAPIVersion("infrastructure.cluster.x-k8s.io/v1beta1")
 		a, err := CanUpdate(
 			t.Context(),
-			[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+			[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL)},
 			nil,
-			formerObjects(),
+			formerSetWithTemplates(),
 			current,
 		)
 		require.NoError(t, err)
@@ -198,7 +198,7 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 		}
 	}
 	twice := func(c *runtimev1.ExtensionConfig) {
-		c.Status.Handlers = append(c.Status.Handlers, newHandler("also."+c.Name))
+		c.Status.Handlers = append(c.Status.Handlers, newExtensionHandler("also."+c.Name))
 	}
 	for name, c := range map[string]struct {
 		configs []runtimev1.ExtensionConfig
@@ -206,27 +206,27 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 		err     string
 	}{
 		"no ExtensionConfig":          {},
-		"one":                         {configs: []runtimev1.ExtensionConfig{newConfig("a")}, want: []string{"can-update.a"}},
-		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
-		"being deleted":               {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { capitest.AsDeletingObject(c) })}},
-		"another hook":                {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
-		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
-		"no selector":                 {configs: []runtimev1.ExtensionConfig{newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
-		"the namespace is selected":   {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "web"}))}, want: []string{"can-update.a"}},
-		"another one is selected":     {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "db"}))}},
-		"one of two is selected":      {configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "db"})), newConfig("b")}, want: []string{"can-update.b"}},
-		"two in two ExtensionConfigs": {configs: []runtimev1.ExtensionConfig{newConfig("b"), newConfig("a")}, want: []string{"can-update.a", "can-update.b"}},
-		"two in one":                  {configs: []runtimev1.ExtensionConfig{newConfig("a", twice)}, want: []string{"also.a", "can-update.a"}},
+		"one":                         {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a")}, want: []string{"can-update.a"}},
+		"not discovered yet":          {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers = nil })}},
+		"being deleted":               {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", func(c *runtimev1.ExtensionConfig) { capitest.AsDeletingObject(c) })}},
+		"another hook":                {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1alpha1", "UpdateMachine"))}},
+		"a hook of another group":     {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", hooked("example.com/v1alpha1", "CanUpdateMachineSet"))}},
+		"no selector":                 {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", func(c *runtimev1.ExtensionConfig) { c.Spec.NamespaceSelector = nil })}, want: []string{"can-update.a"}},
+		"the namespace is selected":   {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", selecting(map[string]string{"team": "web"}))}, want: []string{"can-update.a"}},
+		"another one is selected":     {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", selecting(map[string]string{"team": "db"}))}},
+		"one of two is selected":      {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", selecting(map[string]string{"team": "db"})), newExtensionConfig("b")}, want: []string{"can-update.b"}},
+		"two in two ExtensionConfigs": {configs: []runtimev1.ExtensionConfig{newExtensionConfig("b"), newExtensionConfig("a")}, want: []string{"can-update.a", "can-update.b"}},
+		"two in one":                  {configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", twice)}, want: []string{"also.a", "can-update.a"}},
 		"another version of the hook": {
-			configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1", "CanUpdateMachineSet"))},
+			configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", hooked("hooks.runtime.cluster.x-k8s.io/v1", "CanUpdateMachineSet"))},
 			err:     "handler can-update.a serves version v1 of the hook CanUpdateMachineSet, and only v1alpha1 is supported",
 		},
 		"no version": {
-			configs: []runtimev1.ExtensionConfig{newConfig("a", hooked("a/b/c", "CanUpdateMachineSet"))},
+			configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", hooked("a/b/c", "CanUpdateMachineSet"))},
 			err:     "handler can-update.a of the hook CanUpdateMachineSet: unexpected GroupVersion string: a/b/c",
 		},
 		"a selector that is not valid": {
-			configs: []runtimev1.ExtensionConfig{newConfig("a", selecting(map[string]string{"team": "not valid"}))},
+			configs: []runtimev1.ExtensionConfig{newExtensionConfig("a", selecting(map[string]string{"team": "not valid"}))},
 			err:     "spec.namespaceSelector of ExtensionConfig a: ",
 		},
 	} {
@@ -249,7 +249,7 @@ func TestCanUpdateSelectsTheHandler(t *testing.T) {
 
 func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	t.Parallel()
-	a, err := CanUpdate(t.Context(), nil, nil, formerObjects(), currentObjects())
+	a, err := CanUpdate(t.Context(), nil, nil, formerSetWithTemplates(), currentSetWithTemplates())
 	require.NoError(t, err)
 	assert.Equal(
 		t,
@@ -260,10 +260,10 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	e := startExtension(t, newResponseHandler(t, successResponse("", "", "")))
 	a, err = CanUpdate(
 		t.Context(),
-		[]runtimev1.ExtensionConfig{newConfig("b", e.configureURL), newConfig("a", e.configureURL)},
+		[]runtimev1.ExtensionConfig{newExtensionConfig("b", e.configureURL), newExtensionConfig("a", e.configureURL)},
 		nil,
-		formerObjects(),
-		currentObjects(),
+		formerSetWithTemplates(),
+		currentSetWithTemplates(),
 	)
 	require.EqualError(
 		t,
@@ -274,12 +274,12 @@ func TestCanUpdateNeedsOneHandler(t *testing.T) {
 	assert.Empty(t, e.receivedCalls())
 }
 
-func TestCanUpdateHandlersHaveATimeout(t *testing.T) {
+func TestCanUpdateUsesTimeoutOfHandler(t *testing.T) {
 	t.Parallel()
 	for seconds, want := range map[int32]time.Duration{0: 10 * time.Second, 1: time.Second, 30: 30 * time.Second} {
 		found, err := findHandlers(
 			[]runtimev1.ExtensionConfig{
-				newConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds }),
+				newExtensionConfig("a", func(c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = seconds }),
 			},
 			nil,
 		)
@@ -306,13 +306,13 @@ func TestCanUpdateReportsFailureOfExtension(t *testing.T) {
 			response.CommonResponse = c.response
 			e := startExtension(t, newResponseHandler(t, response))
 			// failurePolicy Ignore applies only to failed calls
-			for _, policy := range []func(*runtimev1.ExtensionConfig){e.configureURL, ignoreFailures} {
+			for _, policy := range []func(*runtimev1.ExtensionConfig){e.configureURL, setFailurePolicyIgnore} {
 				a, err := CanUpdate(
 					t.Context(),
-					[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, policy)},
+					[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL, policy)},
 					nil,
-					formerObjects(),
-					currentObjects(),
+					formerSetWithTemplates(),
+					currentSetWithTemplates(),
 				)
 				require.EqualError(t, err, askErrorPrefix+c.want)
 				assert.Empty(t, a)
@@ -334,10 +334,10 @@ func TestCanUpdateRejectsPatchThatDoesNotApply(t *testing.T) {
 			e := startExtension(t, newResponseHandler(t, response))
 			_, err := CanUpdate(
 				t.Context(),
-				[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+				[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL, setFailurePolicyIgnore)},
 				nil,
-				formerObjects(),
-				currentObjects(),
+				formerSetWithTemplates(),
+				currentSetWithTemplates(),
 			)
 			require.EqualError(t, err, askErrorPrefix+want)
 		})
@@ -352,10 +352,10 @@ func TestCanUpdateStopsWhenContextIsCancelled(t *testing.T) {
 	e := startExtension(t, waitingHandler(stop))
 	a, err := CanUpdate(
 		ctx,
-		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+		[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL, setFailurePolicyIgnore)},
 		nil,
-		formerObjects(),
-		currentObjects(),
+		formerSetWithTemplates(),
+		currentSetWithTemplates(),
 	)
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, a)

@@ -36,14 +36,14 @@ type preparedCall struct {
 	timeout time.Duration
 }
 
-// newCall prepares the call of a handler. Each error is about the ExtensionConfig or the request, never about the
+// newPreparedCall prepares the call of a handler. Each error is about the ExtensionConfig or the request, never about the
 // extension.
-func newCall(h handler, request hooksv1.CanUpdateMachineSetRequest) (c preparedCall, err error) {
+func newPreparedCall(h handler, request hooksv1.CanUpdateMachineSetRequest) (c preparedCall, err error) {
 	c.timeout = h.timeout
 	if c.url, err = handlerURL(h); err != nil {
 		return c, fmt.Errorf("ExtensionConfig %s: %w", h.config.Name, err)
 	}
-	if c.client, err = newClient(c.url.Hostname(), h.config.Spec.ClientConfig.CABundle); err != nil {
+	if c.client, err = newHTTPClient(c.url.Hostname(), h.config.Spec.ClientConfig.CABundle); err != nil {
 		return c, fmt.Errorf("spec.clientConfig.caBundle of ExtensionConfig %s: %w", h.config.Name, err)
 	}
 	if c.body, err = json.Marshal(request); err != nil {
@@ -95,10 +95,10 @@ func extensionURL(config runtimev1.ClientConfig) (*url.URL, error) {
 	return u, nil
 }
 
-// newClient returns a client that trusts the CAs of the bundle, or the system's CAs if the bundle is empty. The
+// newHTTPClient returns a client that trusts the CAs of the bundle, or the system's CAs if the bundle is empty. The
 // server's certificate must have the name of the host. The client follows no redirect, because the extension could
 // otherwise pass the request to another host.
-func newClient(host string, bundle []byte) (*http.Client, error) {
+func newHTTPClient(host string, bundle []byte) (*http.Client, error) {
 	config, err := transport.TLSConfigFor(&transport.Config{TLS: transport.TLSConfig{CAData: bundle, ServerName: host}})
 	if err != nil {
 		return nil, err

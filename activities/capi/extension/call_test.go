@@ -59,7 +59,7 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		respond http.HandlerFunc
-		change  func(*extension, *runtimev1.ExtensionConfig)
+		change  func(*fakeExtension, *runtimev1.ExtensionConfig)
 		want    string
 		calls   int
 		// the timeout of one second may end before the handler is called, so the handler is called at most once
@@ -67,7 +67,7 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 	}{
 		"no answer in time": {
 			respond: waitingHandler(func() {}), late: true, want: "does not answer within 1s",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"half an answer in time": {
 			respond: func(w http.ResponseWriter, r *http.Request) {
@@ -75,31 +75,31 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			}, late: true, want: "does not answer within 1s",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) { c.Status.Handlers[0].TimeoutSeconds = 1 },
 		},
 		"another CA": {
 			respond: newResponseHandler(t, all), want: "x509: certificate signed by unknown authority",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
-				c.Spec.ClientConfig.CABundle = otherCA(t)
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) {
+				c.Spec.ClientConfig.CABundle = unrelatedCABundle(t)
 			},
 		},
 		"no CA": {
 			respond: newResponseHandler(t, all), want: "x509: certificate signed by unknown authority",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) { c.Spec.ClientConfig.CABundle = nil },
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) { c.Spec.ClientConfig.CABundle = nil },
 		},
 		"a certificate for another host": {
 			respond: newResponseHandler(t, all), want: "x509: certificate is valid for",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) {
 				c.Spec.ClientConfig.URL = strings.Replace(c.Spec.ClientConfig.URL, "127.0.0.1", "localhost", 1)
 			},
 		},
 		"nobody listens": {
 			respond: newResponseHandler(t, all), want: "connection refused",
-			change: func(e *extension, _ *runtimev1.ExtensionConfig) { e.Close() },
+			change: func(e *fakeExtension, _ *runtimev1.ExtensionConfig) { e.Close() },
 		},
 		"no TLS": {
 			respond: newResponseHandler(t, all), want: "http: server gave HTTP response to HTTPS client",
-			change: func(_ *extension, c *runtimev1.ExtensionConfig) {
+			change: func(_ *fakeExtension, c *runtimev1.ExtensionConfig) {
 				plain := httptest.NewServer(newResponseHandler(t, all))
 				t.Cleanup(plain.Close)
 				c.Spec.ClientConfig.URL = strings.Replace(plain.URL, "http:", "https:", 1)
@@ -126,11 +126,17 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e := startExtension(t, c.respond)
-			fail := newConfig("ext", e.configureURL)
+			fail := newExtensionConfig("ext", e.configureURL)
 			if c.change != nil {
 				c.change(e, &fail)
 			}
-			a, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{fail}, nil, formerObjects(), currentObjects())
+			a, err := CanUpdate(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{fail},
+				nil,
+				formerSetWithTemplates(),
+				currentSetWithTemplates(),
+			)
 			require.ErrorContains(t, err, c.want)
 			assert.True(t, strings.HasPrefix(err.Error(), askErrorPrefix), err)
 			assert.NotContains(t, err.Error(), secretText)
@@ -143,8 +149,14 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 			}
 
 			ignored := *fail.DeepCopy()
-			ignoreFailures(&ignored)
-			a, err = CanUpdate(t.Context(), []runtimev1.ExtensionConfig{ignored}, nil, formerObjects(), currentObjects())
+			setFailurePolicyIgnore(&ignored)
+			a, err = CanUpdate(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{ignored},
+				nil,
+				formerSetWithTemplates(),
+				currentSetWithTemplates(),
+			)
 			require.NoError(t, err)
 			assert.False(t, a.Possible)
 			assert.True(
@@ -154,14 +166,14 @@ func TestCanUpdateReturnsErrorsOfFailedCalls(t *testing.T) {
 			)
 			assert.Contains(t, a.Why, c.want)
 			assert.NotContains(t, a.Why, secretText)
-			assert.LessOrEqual(t, len(a.Why), maxMessageBytes)
+			assert.LessOrEqual(t, len(a.Why), maxAnswerMessageBytes)
 		})
 	}
 	t.Cleanup(func() { assert.Empty(t, elsewhere.receivedCalls(), "a redirect was followed") })
 }
 
-// otherCA returns a CA bundle with a certificate that signed nothing.
-func otherCA(t *testing.T) []byte {
+// unrelatedCABundle returns a CA bundle with a certificate that signed nothing.
+func unrelatedCABundle(t *testing.T) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -183,10 +195,10 @@ func TestCanUpdateIgnoresAFailureIfNothingDiffers(t *testing.T) {
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) })
 	a, err := CanUpdate(
 		t.Context(),
-		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL, ignoreFailures)},
+		[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL, setFailurePolicyIgnore)},
 		nil,
-		formerObjects(),
-		formerObjects(),
+		formerSetWithTemplates(),
+		formerSetWithTemplates(),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
@@ -200,10 +212,10 @@ func TestCanUpdateReadsAResponseOfTheLargestSize(t *testing.T) {
 	e := startExtension(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(raw) })
 	a, err := CanUpdate(
 		t.Context(),
-		[]runtimev1.ExtensionConfig{newConfig("ext", e.configureURL)},
+		[]runtimev1.ExtensionConfig{newExtensionConfig("ext", e.configureURL)},
 		nil,
-		formerObjects(),
-		currentObjects(),
+		formerSetWithTemplates(),
+		currentSetWithTemplates(),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, Answer{Possible: true}, a)
@@ -239,14 +251,24 @@ func TestCanUpdateFindsTheURLOfAnExtension(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ext := newConfig("ext", func(e *runtimev1.ExtensionConfig) { e.Spec.ClientConfig = c.client }, ignoreFailures)
+			ext := newExtensionConfig(
+				"ext",
+				func(e *runtimev1.ExtensionConfig) { e.Spec.ClientConfig = c.client },
+				setFailurePolicyIgnore,
+			)
 			if c.err == "" {
 				got, err := handlerURL(handler{config: &ext, fullName: "Can-Update.ext", timeout: 10 * time.Second})
 				require.NoError(t, err)
 				assert.Equal(t, c.want, got.String())
 				return
 			}
-			_, err := CanUpdate(t.Context(), []runtimev1.ExtensionConfig{ext}, nil, formerObjects(), currentObjects())
+			_, err := CanUpdate(
+				t.Context(),
+				[]runtimev1.ExtensionConfig{ext},
+				nil,
+				formerSetWithTemplates(),
+				currentSetWithTemplates(),
+			)
 			require.ErrorContains(t, err, c.err, "Ignore is about calls that fail, not about an ExtensionConfig that is wrong")
 			assert.NotContains(t, err.Error(), secretText)
 		})

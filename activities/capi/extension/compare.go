@@ -56,7 +56,7 @@ func remainingDifferences(
 
 func kindOf(object []byte) string {
 	o := struct{ Kind string }{}
-	_ = json.Unmarshal(object, &o) // cannot fail, because newRequest encoded this JSON
+	_ = json.Unmarshal(object, &o) // cannot fail, because newCanUpdateRequest encoded this JSON
 	return o.Kind
 }
 
@@ -183,7 +183,7 @@ func fieldPath(at, key string) string {
 func differencesText(left []difference) (text string) {
 	for most := min(maxNamedFields, len(left)); most > 0; most-- {
 		text = differencesByKindText(left[:most]) + phrase.TextIf(len(left) > most, " and %d more", len(left)-most)
-		if len(text) <= maxMessageBytes {
+		if len(text) <= maxAnswerMessageBytes {
 			break
 		}
 	}

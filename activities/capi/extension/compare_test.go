@@ -146,7 +146,7 @@ func TestCanUpdateSaysWhatDiffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			assert.Equal(t, c.want, differencesText(c.left))
-			assert.LessOrEqual(t, len(negativeAnswer(differencesText(c.left)).Why), maxMessageBytes)
+			assert.LessOrEqual(t, len(negativeAnswer(differencesText(c.left)).Why), maxAnswerMessageBytes)
 		})
 	}
 }

@@ -11,12 +11,12 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// maxObjectBytes limits the size of an object during a patch, because each copy operation can double the size. Source:
+// maxPatchedObjectBytes limits the size of an object during a patch, because each copy operation can double the size. Source:
 // the API server accepts requests of at most 3 MiB.
-const maxObjectBytes = 3 << 20
+const maxPatchedObjectBytes = 3 << 20
 
-// specPath is the only part of an object that a patch can change.
-func specPath() []string { return []string{"spec", "template", "spec"} }
+// patchablePath is the only part of an object that a patch can change.
+func patchablePath() []string { return []string{"spec", "template", "spec"} }
 
 // templateSpec is spec.template.spec of an object.
 type templateSpec struct {
@@ -30,7 +30,7 @@ func templateSpecOf(object []byte) (s templateSpec, err error) {
 	if utiljson.Unmarshal(object, &o) != nil {
 		return s, errors.New("it is no object")
 	}
-	if s.value, s.found, err = unstructured.NestedFieldNoCopy(o, specPath()...); err != nil {
+	if s.value, s.found, err = unstructured.NestedFieldNoCopy(o, patchablePath()...); err != nil {
 		return s, errors.New("spec or spec.template is no object") // the original error quotes the value
 	}
 	return s, nil
@@ -52,7 +52,7 @@ func patchedTemplateSpec(object []byte, patch hooksv1.Patch) (templateSpec, erro
 		return templateSpec{}, errors.New("the result of the patch is no object")
 	}
 	// NestedFieldNoCopy fails if the field is missing
-	if value, found, _ := unstructured.NestedFieldNoCopy(o, specPath()...); found {
+	if value, found, _ := unstructured.NestedFieldNoCopy(o, patchablePath()...); found {
 		return templateSpec{value, true}, nil
 	}
 	return before, nil
@@ -88,8 +88,12 @@ func applyOperations(object, patch []byte) (after []byte, err error) {
 		if object, err = applyOperation(object, operation); err != nil {
 			return nil, fmt.Errorf("operation %d of the JSON patch does not apply: %w", i+1, err)
 		}
-		if len(object) > maxObjectBytes {
-			return nil, fmt.Errorf("operation %d of the JSON patch makes the object larger than %d bytes", i+1, maxObjectBytes)
+		if len(object) > maxPatchedObjectBytes {
+			return nil, fmt.Errorf(
+				"operation %d of the JSON patch makes the object larger than %d bytes",
+				i+1,
+				maxPatchedObjectBytes,
+			)
 		}
 	}
 	return object, nil

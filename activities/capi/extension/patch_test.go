@@ -10,7 +10,7 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-const sampleObject = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
+const sampleObjectJSON = `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"spec":{"other":1,"template":{"metadata":{"labels":{"a":"b"}},` +
 	`"spec":{"cpus":2,"disk":{"size":"20Gi"},"files":["a","b"],"nothing":null}}}}`
 
 func TestCanUpdateAppliesPatchesToSpec(t *testing.T) {
@@ -43,7 +43,7 @@ func TestCanUpdateAppliesPatchesToSpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := patchedTemplateSpec([]byte(sampleObject), newPatch(c.patch))
+			got, err := patchedTemplateSpec([]byte(sampleObjectJSON), newPatch(c.patch))
 			require.NoError(t, err)
 			want, err := templateSpecOf(fmt.Appendf(nil, `{"spec":{"template":{"spec":%s}}}`, c.want))
 			require.NoError(t, err)
@@ -52,9 +52,9 @@ func TestCanUpdateAppliesPatchesToSpec(t *testing.T) {
 	}
 	t.Run("an empty JSON merge patch", func(t *testing.T) {
 		t.Parallel()
-		got, err := patchedTemplateSpec([]byte(sampleObject), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
+		got, err := patchedTemplateSpec([]byte(sampleObjectJSON), hooksv1.Patch{PatchType: hooksv1.JSONMergePatchType})
 		require.NoError(t, err)
-		want, err := templateSpecOf([]byte(sampleObject))
+		want, err := templateSpecOf([]byte(sampleObjectJSON))
 		require.NoError(t, err)
 		assert.Equal(t, want, got)
 	})
@@ -110,7 +110,7 @@ func TestCanUpdateRejectsInvalidSpecPatches(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, err := patchedTemplateSpec([]byte(sampleObject), c.patch)
+			_, err := patchedTemplateSpec([]byte(sampleObjectJSON), c.patch)
 			require.ErrorContains(t, err, c.want)
 			assert.NotContains(t, err.Error(), secretText)
 		})

@@ -11,8 +11,8 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// newRequest returns the request about two sets, with the settings of the ExtensionConfig.
-func newRequest(
+// newCanUpdateRequest returns the request about two sets, with the settings of the ExtensionConfig.
+func newCanUpdateRequest(
 	former, current SetWithTemplates,
 	settings map[string]string,
 ) (r hooksv1.CanUpdateMachineSetRequest, err error) {

@@ -28,15 +28,15 @@ const secretText = "token-abcdef"
 // askErrorPrefix is the beginning of the error of a failed call.
 const askErrorPrefix = "ask handler can-update.ext of the hook CanUpdateMachineSet: "
 
-// These patches turn the objects of formerObjects into the objects of currentObjects.
+// These patches turn the objects of formerSetWithTemplates into the objects of currentSetWithTemplates.
 const (
 	machineSetPatch     = `[{"op":"replace","path":"/spec/template/spec/version","value":"v1.32.0"}]`
 	bootstrapPatch      = `[{"op":"replace","path":"/spec/template/spec/files/0/content","value":"` + secretText + `-2"}]`
 	infrastructurePatch = `{"spec":{"template":{"spec":{"cpus":4}}}}`
 )
 
-// formerObjects returns a former set with its templates.
-func formerObjects() SetWithTemplates {
+// formerSetWithTemplates returns a former set with its templates.
+func formerSetWithTemplates() SetWithTemplates {
 	return SetWithTemplates{
 		Set: capitest.NewSet("before", 3),
 		Bootstrap: capitest.NewBootstrapTemplate(
@@ -50,9 +50,9 @@ func formerObjects() SetWithTemplates {
 	}
 }
 
-// currentObjects returns a current set with its templates. The current objects have another version, another file and
+// currentSetWithTemplates returns a current set with its templates. The current objects have another version, another file and
 // more CPUs than the former objects.
-func currentObjects() SetWithTemplates {
+func currentSetWithTemplates() SetWithTemplates {
 	o := SetWithTemplates{
 		Set: capitest.NewSet("after", 0, func(s *clusterv1.MachineSet) {
 			s.Spec.Template.Spec.Version = "v1.32.0"
@@ -71,25 +71,25 @@ func currentObjects() SetWithTemplates {
 // withSpecField sets a field in spec.template.spec of a template.
 func withSpecField(value any, field ...string) capitest.ProviderObjectChange {
 	return func(o *unstructured.Unstructured) {
-		if err := unstructured.SetNestedField(o.Object, value, append(specPath(), field...)...); err != nil {
+		if err := unstructured.SetNestedField(o.Object, value, append(patchablePath(), field...)...); err != nil {
 			panic(err)
 		}
 	}
 }
 
-// newConfig returns an ExtensionConfig with one handler for the hook.
-func newConfig(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.ExtensionConfig {
+// newExtensionConfig returns an ExtensionConfig with one handler for the hook.
+func newExtensionConfig(name string, change ...func(*runtimev1.ExtensionConfig)) runtimev1.ExtensionConfig {
 	c := runtimev1.ExtensionConfig{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Spec.NamespaceSelector = &metav1.LabelSelector{}
-	c.Status.Handlers = []runtimev1.ExtensionHandler{newHandler("can-update." + name)}
+	c.Status.Handlers = []runtimev1.ExtensionHandler{newExtensionHandler("can-update." + name)}
 	for _, change := range change {
 		change(&c)
 	}
 	return c
 }
 
-// newHandler returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
-func newHandler(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
+// newExtensionHandler returns a handler for the hook, as Cluster API's discovery writes it into status.handlers.
+func newExtensionHandler(name string, change ...func(*runtimev1.ExtensionHandler)) runtimev1.ExtensionHandler {
 	h := runtimev1.ExtensionHandler{
 		Name:           name,
 		TimeoutSeconds: 30,
@@ -105,8 +105,8 @@ func newHandler(name string, change ...func(*runtimev1.ExtensionHandler)) runtim
 	return h
 }
 
-// ignoreFailures sets the failure policy Ignore on the handlers of an ExtensionConfig.
-func ignoreFailures(c *runtimev1.ExtensionConfig) {
+// setFailurePolicyIgnore sets the failure policy Ignore on the handlers of an ExtensionConfig.
+func setFailurePolicyIgnore(c *runtimev1.ExtensionConfig) {
 	for i := range c.Status.Handlers {
 		c.Status.Handlers[i].FailurePolicy = runtimev1.FailurePolicyIgnore
 	}
@@ -118,17 +118,17 @@ type receivedCall struct {
 	body                     map[string]any
 }
 
-// extension is a runtime extension that runs in the test.
-type extension struct {
+// fakeExtension is a runtime extension that runs in the test.
+type fakeExtension struct {
 	*httptest.Server
 	mu    sync.Mutex
 	calls []receivedCall
 }
 
 // startExtension starts an extension that handles calls with respond.
-func startExtension(t *testing.T, respond http.HandlerFunc) *extension {
+func startExtension(t *testing.T, respond http.HandlerFunc) *fakeExtension {
 	t.Helper()
-	e := &extension{}
+	e := &fakeExtension{}
 	e.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		raw, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
@@ -146,13 +146,13 @@ func startExtension(t *testing.T, respond http.HandlerFunc) *extension {
 }
 
 // configureURL makes an ExtensionConfig point to the extension.
-func (e *extension) configureURL(c *runtimev1.ExtensionConfig) {
+func (e *fakeExtension) configureURL(c *runtimev1.ExtensionConfig) {
 	c.Spec.ClientConfig.URL = e.URL + "/base"
 	c.Spec.ClientConfig.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: e.Certificate().Raw})
 }
 
 // receivedCalls returns all calls so far.
-func (e *extension) receivedCalls() []receivedCall {
+func (e *fakeExtension) receivedCalls() []receivedCall {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.calls

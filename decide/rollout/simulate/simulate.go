@@ -19,12 +19,12 @@ const maxPlanSteps = 500
 
 // PredictedStep is one step of a predicted rollout.
 type PredictedStep struct {
-	Action string      // action of the step, as one sentence
-	Sizes  []SizeOfSet // sizes after the step, from the oldest set to the newest, without sets of size 0
+	Action string             // action of the step, as one sentence
+	Sizes  []PredictedSetSize // sizes after the step, from the oldest set to the newest, without sets of size 0
 }
 
-// SizeOfSet is the predicted size of a set.
-type SizeOfSet struct {
+// PredictedSetSize is the predicted size of a set.
+type PredictedSetSize struct {
 	Set      string
 	Replicas int
 	Current  bool
@@ -44,15 +44,18 @@ func PredictSteps(o rollout.Facts) []PredictedStep {
 		case d.Rollback != nil:
 			plan = append(plan, PredictedStep{Action: d.Why})
 		case d.Create != nil, len(d.Move)+len(d.Select)+len(d.Delete) > 0, resized, !d.HasActions():
-			plan = append(plan, PredictedStep{Action: d.Why, Sizes: sizesOfSets(after)})
+			plan = append(plan, PredictedStep{Action: d.Why, Sizes: predictedSetSizes(after)})
 		}
 	})
 	return plan
 }
 
-func sizesOfSets(o rollout.Facts) []SizeOfSet {
+func predictedSetSizes(o rollout.Facts) []PredictedSetSize {
 	wanted := list.Filter(o.SortedCopy().Sets, func(s rollout.MachineSet) bool { return s.Replicas > 0 })
-	return list.Map(wanted, func(s rollout.MachineSet) SizeOfSet { return SizeOfSet{s.Name, s.Replicas, s.Current} })
+	return list.Map(
+		wanted,
+		func(s rollout.MachineSet) PredictedSetSize { return PredictedSetSize{s.Name, s.Replicas, s.Current} },
+	)
 }
 
 // IdealDuration returns the duration of a rollout if decisions took no time. A machine becomes available after the
@@ -101,7 +104,7 @@ func runDecisions(
 		case d.HasActions():
 			c.carryOutDecision(d)
 		case d.Pause != nil && d.Pause.Approve:
-			c.ApprovedSteps = d.Pause.Step + 1
+			c.ApprovedStepCount = d.Pause.Step + 1
 		case !c.advanceToNextEvent(d.Recheck):
 			return c.Now.Sub(o.Now), false
 		}
@@ -114,23 +117,23 @@ func runDecisions(
 // after deletionDuration.
 type simulatedCluster struct {
 	rollout.Facts
-	creationDuration   func() time.Duration // time until a machine is available; called once for each machine
-	deletionDuration   time.Duration        // time until a deleted machine is gone
-	readyAt, goneAt    map[string]time.Time
-	createdObjectCount int
+	creationDuration              func() time.Duration // time until a machine is available; called once for each machine
+	deletionDuration              time.Duration        // time until a deleted machine is gone
+	readyTimeByUID, goneTimeByUID map[string]time.Time
+	createdObjectCount            int
 }
 
 func newSimulatedCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
 	c := &simulatedCluster{o.SortedCopy(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]
-		s.ActedOnSize, s.StatusMachineCount, s.Drifted = s.Replicas, 0, false
+		s.ObservedReplicas, s.StatusMachineCount, s.Drifted = s.Replicas, 0, false
 		for _, m := range s.Machines {
 			switch {
 			case m.Deleting:
-				c.goneAt[m.UID] = o.Now.Add(remove)
+				c.goneTimeByUID[m.UID] = o.Now.Add(remove)
 			case !m.Available:
-				c.readyAt[m.UID] = o.Now.Add(create())
+				c.readyTimeByUID[m.UID] = o.Now.Add(create())
 			}
 		}
 	}
@@ -144,27 +147,27 @@ func (c *simulatedCluster) carryOutDecision(d rollout.Decision) {
 		c.createdObjectCount++
 		id, created := "set-"+strconv.Itoa(c.createdObjectCount), c.Now
 		for _, s := range c.Sets {
-			if !s.Created.Before(created) {
-				created = s.Created.Add(1)
+			if !s.CreatedAt.Before(created) {
+				created = s.CreatedAt.Add(1)
 			}
 		}
 		c.Sets = append(c.Sets, rollout.MachineSet{
-			Name:            "(new)",
-			UID:             id,
-			Created:         created,
-			Current:         true,
-			Replicas:        d.Create.Replicas,
-			ActedOnSize:     d.Create.Replicas,
-			Revision:        d.Create.Revision,
-			DesiredReplicas: d.Create.Desired,
-			MaxReplicas:     d.Create.Max,
+			Name:             "(new)",
+			UID:              id,
+			CreatedAt:        created,
+			Current:          true,
+			Replicas:         d.Create.Replicas,
+			ObservedReplicas: d.Create.Replicas,
+			Revision:         d.Create.Revision,
+			DesiredReplicas:  d.Create.Desired,
+			MaxReplicas:      d.Create.Max,
 		})
 	}
 	for i := range c.Sets {
 		s := &c.Sets[i]
 		for _, r := range d.Resize {
 			if r.UID == s.UID {
-				s.Replicas, s.ActedOnSize, s.DesiredReplicas, s.MaxReplicas = r.To, r.To, r.Desired, r.Max
+				s.Replicas, s.ObservedReplicas, s.DesiredReplicas, s.MaxReplicas = r.To, r.To, r.Desired, r.Max
 			}
 		}
 		s.ScaleUpDisabled = s.ScaleUpDisabled && !containsUID(d.AllowScaleUp, s.UID) || containsUID(d.ForbidScaleUp, s.UID)
@@ -219,11 +222,11 @@ func (c *simulatedCluster) changeMachines(d rollout.Decision) {
 // changeMachine carries out a decision's changes of one machine and its node.
 func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) {
 	m.MCM.IsUpdateCandidate = m.MCM.IsUpdateCandidate || containsUID(d.Candidates, m.UID)
-	m.MCM.Tainted = (m.MCM.Tainted || containsUID(d.Taint, m.UID)) && !containsUID(d.Untaint, m.UID)
+	m.MCM.NodeTainted = (m.MCM.NodeTainted || containsUID(d.Taint, m.UID)) && !containsUID(d.Untaint, m.UID)
 	m.MCM.HandedOver = m.MCM.HandedOver && !containsUID(d.ClearUpdateResult, m.UID)
 	for _, mark := range d.Mark {
 		if mark.UID == m.UID {
-			m.Priority, m.MCM.MarkedAt = vocabulary.PriorityChosen, mark.At
+			m.Priority, m.MCM.MarkedAt = vocabulary.PriorityChosenByAutoscaler, mark.At
 		}
 	}
 	if containsUID(d.Unmark, m.UID) {
@@ -240,7 +243,7 @@ func (c *simulatedCluster) changeMachine(d rollout.Decision, m *rollout.Member) 
 		m.MCM.HasUpdateLabels, m.MCM.Updated, m.MCM.IsUpdateCandidate = false, false, false
 	case containsUID(d.Select, m.UID):
 		m.Updating, m.Available, m.MCM.HasUpdateLabels = true, false, true
-		c.readyAt[m.UID] = c.Now.Add(c.creationDuration())
+		c.readyTimeByUID[m.UID] = c.Now.Add(c.creationDuration())
 	}
 }
 
@@ -251,17 +254,17 @@ func (c *simulatedCluster) applyElapsedTime() {
 		c.scaleSet(s)
 		for j := range s.Machines {
 			m := &s.Machines[j]
-			if at, waits := c.readyAt[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
+			if at, waits := c.readyTimeByUID[m.UID]; waits && !m.Deleting && !c.Now.Before(at) {
 				m.Available, m.Ready, m.Unhealthy, m.Failed = true, true, false, false
 				if m.Updating {
 					m.Updating, m.MCM.Updated = false, true
 				}
-				delete(c.readyAt, m.UID)
+				delete(c.readyTimeByUID, m.UID)
 			}
 		}
 		s.Machines = slices.DeleteFunc(
 			s.Machines,
-			func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.goneAt[m.UID]) },
+			func(m rollout.Member) bool { return m.Deleting && !c.Now.Before(c.goneTimeByUID[m.UID]) },
 		)
 	}
 }
@@ -279,12 +282,12 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 		return cmp.Or(
 			list.CompareFalseFirst(a.Available, b.Available),
 			list.CompareFalseFirst(a.MCM.HandedOver, b.MCM.HandedOver),
-			b.Created.Compare(a.Created),
+			b.CreatedAt.Compare(a.CreatedAt),
 		)
 	})
 	for _, m := range active[:max(len(active)-s.Replicas, 0)] {
 		m.Deleting, m.Available, m.Ready = true, false, false
-		c.goneAt[m.UID] = c.Now.Add(c.deletionDuration)
+		c.goneTimeByUID[m.UID] = c.Now.Add(c.deletionDuration)
 	}
 	for n := len(active); n < s.Replicas && !s.ScaleUpDisabled; n++ {
 		c.createdObjectCount++
@@ -292,19 +295,19 @@ func (c *simulatedCluster) scaleSet(s *rollout.MachineSet) {
 		s.Machines = append(s.Machines, rollout.Member{
 			Name:      id,
 			UID:       id,
-			MCM:       rollout.MCMMember{Node: id},
+			MCM:       rollout.MCMMember{NodeName: id},
 			Priority:  vocabulary.PriorityDefault,
 			Unhealthy: true,
-			Created:   c.Now.Add(time.Duration(c.createdObjectCount)),
+			CreatedAt: c.Now.Add(time.Duration(c.createdObjectCount)),
 		})
-		c.readyAt[id] = c.Now.Add(c.creationDuration())
+		c.readyTimeByUID[id] = c.Now.Add(c.creationDuration())
 	}
 }
 
 // advanceToNextEvent sets the time to the next event, or to `until` if `until` is set and earlier. advanceToNextEvent
 // returns false if there is no next event and `until` is zero.
 func (c *simulatedCluster) advanceToNextEvent(until time.Time) bool {
-	for _, times := range []map[string]time.Time{c.readyAt, c.goneAt} {
+	for _, times := range []map[string]time.Time{c.readyTimeByUID, c.goneTimeByUID} {
 		for _, at := range times {
 			if at.After(c.Now) && (until.IsZero() || at.Before(until)) {
 				until = at

@@ -21,13 +21,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: probe URL")
 		os.Exit(2)
 	}
-	if err := probe(os.Args[1]); err != nil {
+	if err := probeURL(os.Args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, "probe:", err)
 		os.Exit(1)
 	}
 }
 
-func probe(url string) (err error) {
+func probeURL(url string) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), requestTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

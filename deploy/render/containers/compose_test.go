@@ -22,8 +22,8 @@ import (
 	"millwright/test/programs"
 )
 
-// kubeconfigPath is a path that no test opens.
-const kubeconfigPath = "/home/somebody/kubeconfig"
+// unusedKubeconfigPath is a path that no test opens.
+const unusedKubeconfigPath = "/home/somebody/kubeconfig"
 
 func repoRoot(t *testing.T) string {
 	t.Helper()
@@ -53,7 +53,7 @@ func parseComposeFile(t *testing.T, text string, environment types.Mapping) (*ty
 // TestComposeFile checks the services of docker-compose.yml: images, ports, health checks, volumes, flags and
 // variables.
 func TestComposeFile(t *testing.T) {
-	file, err := parseComposeFile(t, readComposeFile(t), types.Mapping{"KUBECONFIG": kubeconfigPath})
+	file, err := parseComposeFile(t, readComposeFile(t), types.Mapping{"KUBECONFIG": unusedKubeconfigPath})
 	require.NoError(t, err)
 	for _, name := range []string{"postgres", "schema", "temporal", "bootstrap", "ui", "worker", "bridge"} {
 		require.Contains(t, file.Services, name)
@@ -134,7 +134,7 @@ func testVolume(t *testing.T, file *types.Project, volume types.ServiceVolumeCon
 		return
 	}
 	assert.True(t, volume.ReadOnly, volume.Source)
-	if volume.Source != kubeconfigPath {
+	if volume.Source != unusedKubeconfigPath {
 		assert.FileExists(t, volume.Source)
 	}
 }
@@ -209,13 +209,13 @@ func (o knownNames) findServiceFaults(t *testing.T, s types.ServiceConfig) []str
 	return all
 }
 
-// envRecorder is an empty environment. envRecorder stores the name of each variable that is looked up.
-type envRecorder struct{ lookups *[]string }
+// emptyEnvironment is an empty environment. emptyEnvironment stores the name of each variable that is looked up.
+type emptyEnvironment struct{ lookedUpNames *[]string }
 
-func (r envRecorder) Environ() []string { return nil }
+func (r emptyEnvironment) Environ() []string { return nil }
 
-func (r envRecorder) LookupEnv(name string) (string, bool) {
-	*r.lookups = append(*r.lookups, name)
+func (r emptyEnvironment) LookupEnv(name string) (string, bool) {
+	*r.lookedUpNames = append(*r.lookedUpNames, name)
 	return "", false
 }
 
@@ -224,7 +224,9 @@ func (r envRecorder) LookupEnv(name string) (string, bool) {
 func readVariables(t *testing.T) []string {
 	t.Helper()
 	var all []string
-	_, err := envconfig.LoadClientConfigProfile(envconfig.LoadClientConfigProfileOptions{EnvLookup: envRecorder{&all}})
+	_, err := envconfig.LoadClientConfigProfile(
+		envconfig.LoadClientConfigProfileOptions{EnvLookup: emptyEnvironment{&all}},
+	)
 	require.NoError(t, err)
 	call := regexp.MustCompile(`os\.(?:Getenv|LookupEnv)\("(\w+)"\)`)
 	for _, folder := range []string{"worker", "k8sbridge", "starter", "process"} {
@@ -291,7 +293,7 @@ func TestComposeCheckFindsMisspeltNames(t *testing.T) {
 			file, err := parseComposeFile(
 				t,
 				strings.ReplaceAll(sound, row.from, row.to),
-				types.Mapping{"KUBECONFIG": kubeconfigPath},
+				types.Mapping{"KUBECONFIG": unusedKubeconfigPath},
 			)
 			require.NoError(t, err)
 			var all []string
@@ -311,7 +313,11 @@ func TestComposeCheckFindsMisspeltNames(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Contains(t, sound, row[0])
-			_, err := parseComposeFile(t, strings.ReplaceAll(sound, row[0], row[1]), types.Mapping{"KUBECONFIG": kubeconfigPath})
+			_, err := parseComposeFile(
+				t,
+				strings.ReplaceAll(sound, row[0], row[1]),
+				types.Mapping{"KUBECONFIG": unusedKubeconfigPath},
+			)
 			assert.Error(t, err)
 		})
 	}

@@ -96,14 +96,14 @@ func TryRemove(name string) error {
 	folders, err := Folders(name)
 	errs := []error{err}
 	for _, folder := range folders {
-		errs = append(errs, removeGroup(folder))
+		errs = append(errs, removeFolderTree(folder))
 	}
 	return errors.Join(errs...)
 }
 
-// removeGroup removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files in
+// removeFolderTree removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files in
 // the folders of a cgroup.
-func removeGroup(folder string) error {
+func removeFolderTree(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -113,7 +113,7 @@ func removeGroup(folder string) error {
 	}
 	for _, entry := range entries {
 		if entry.IsDir() {
-			if err := removeGroup(filepath.Join(folder, entry.Name())); err != nil {
+			if err := removeFolderTree(filepath.Join(folder, entry.Name())); err != nil {
 				return err
 			}
 		}

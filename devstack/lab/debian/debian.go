@@ -18,18 +18,18 @@ import (
 	"strings"
 )
 
-// unneededFiles lists patterns of package files that are not installed. The excluded files are two fifths of the
+// unneededFilePatterns lists patterns of package files that are not installed. The excluded files are two fifths of the
 // packages' size.
-var unneededFiles = []string{
+var unneededFilePatterns = []string{
 	"/usr/share/doc/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/man/*",
 }
 
 // RootFilesystem describes a root folder.
 type RootFilesystem struct {
-	Suite         string   // Debian release, such as trixie
-	Variant       string   // mmdebstrap's variant: the set of packages that is always installed
-	Packages      []string // packages to install, with their dependencies
-	ExcludedFiles []string // patterns of files to leave out, besides documents and translations
+	Suite                string   // Debian release, such as trixie
+	Variant              string   // mmdebstrap's variant: the set of packages that is always installed
+	Packages             []string // packages to install, with their dependencies
+	ExcludedFilePatterns []string // patterns of files to leave out, besides documents and translations
 }
 
 // CheckSupport returns an error with the reason if this machine cannot run a server from a folder of RootFilesystem.
@@ -56,7 +56,7 @@ func (r RootFilesystem) MmdebstrapArguments() []string {
 		"--variant=" + r.Variant, "--include=" + strings.Join(r.Packages, ","),
 		`--aptopt=APT::Install-Recommends "false"`,
 	}
-	for _, patterns := range [][]string{unneededFiles, r.ExcludedFiles} {
+	for _, patterns := range [][]string{unneededFilePatterns, r.ExcludedFilePatterns} {
 		for _, pattern := range patterns {
 			arguments = append(arguments, "--dpkgopt=path-exclude="+pattern)
 		}
@@ -82,7 +82,7 @@ func (r RootFilesystem) Make(ctx context.Context, path string, output io.Writer)
 		r.Suite,
 		strings.Join(r.Packages, ", "),
 	)
-	return Run(ctx, output, nil, "mmdebstrap", append(r.MmdebstrapArguments(), path)...)
+	return RunProgram(ctx, output, nil, "mmdebstrap", append(r.MmdebstrapArguments(), path)...)
 }
 
 // updatePackageLists updates the package lists with `apt-get update`, which needs root.
@@ -94,12 +94,18 @@ func updatePackageLists(ctx context.Context, output io.Writer) error {
 // fails while another apt-get runs. runApt waits at most ten minutes for the lock.
 func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	alone := []string{"-w", "600", filepath.Join(os.TempDir(), fmt.Sprintf("millwright-apt-%d.lock", os.Geteuid()))}
-	return Run(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
+	return RunProgram(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// Run runs a program of this machine with additional environment variables. Run forwards the output lines that begin
+// RunProgram runs a program of this machine with additional environment variables. RunProgram forwards the output lines that begin
 // with "I: " to output, because these lines report progress. An error contains the last 20 lines.
-func Run(ctx context.Context, output io.Writer, environment []string, program string, arguments ...string) error {
+func RunProgram(
+	ctx context.Context,
+	output io.Writer,
+	environment []string,
+	program string,
+	arguments ...string,
+) error {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Env = append(os.Environ(), environment...)
 	reader, writer := io.Pipe()

@@ -34,7 +34,7 @@ func UnpackPackages(ctx context.Context, dir string, output io.Writer, packages 
 		return fmt.Errorf("download %q: found %d files", packages, len(found))
 	}
 	for _, file := range found {
-		if err := Run(ctx, output, nil, "dpkg-deb", "--extract", file, dir); err != nil {
+		if err := RunProgram(ctx, output, nil, "dpkg-deb", "--extract", file, dir); err != nil {
 			return err
 		}
 	}

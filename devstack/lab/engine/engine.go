@@ -22,9 +22,9 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// HostAddress is the address of the bridge in the engine's network namespace. Containers connect to HostAddress to
+// BridgeAddress is the address of the bridge in the engine's network namespace. Containers connect to BridgeAddress to
 // reach the listeners that Engine.Listen opens.
-const HostAddress = "172.31.250.1"
+const BridgeAddress = "172.31.250.1"
 
 // searchPath is the value of PATH for programs in the engine's root folder.
 const searchPath = "/usr/sbin:/usr/bin"
@@ -47,8 +47,8 @@ type Engine struct {
 	process *isolated.Process
 }
 
-// engineCount counts the engines that this process has started. The count is part of each engine's cgroup name.
-var engineCount atomic.Int32
+// startedEngineCount counts the engines that this process has started. The count is part of each engine's cgroup name.
+var startedEngineCount atomic.Int32
 
 // CheckSupport returns an error with the reason if this machine cannot run an engine.
 func CheckSupport() error { return debian.CheckSupport("container engines") }
@@ -75,7 +75,7 @@ func rootFilesystem() debian.RootFilesystem {
 			"busybox-static",
 			"ca-certificates",
 		},
-		ExcludedFiles: []string{
+		ExcludedFilePatterns: []string{
 			"/usr/bin/containerd-shim",
 			"/usr/bin/containerd-shim-runc-v1",
 			"/usr/bin/docker-compose",
@@ -131,7 +131,7 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, fmt.Errorf("find the engine's folder: %w", err)
 	}
-	e := &Engine{Dir: dir, CgroupName: fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), engineCount.Add(1))}
+	e := &Engine{Dir: dir, CgroupName: fmt.Sprintf("%s%d-%d", cgroupPrefix, os.Getpid(), startedEngineCount.Add(1))}
 	if err := e.launch(ctx, root, o.ReadableFolders); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the engine: %w", err), e.Stop(context.WithoutCancel(ctx)))
 	}
@@ -141,11 +141,11 @@ func Start(ctx context.Context, dir string, o Options) (*Engine, error) {
 // RunDocker runs the docker command in the engine's namespaces and returns the command's standard output. input is
 // standard input and may be nil. The error contains standard error.
 func (e *Engine) RunDocker(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
-	return e.Run(ctx, nil, input, "docker", arguments...)
+	return e.RunProgram(ctx, nil, input, "docker", arguments...)
 }
 
-// Run runs a program of the engine's root folder in the engine's namespaces, with additional environment variables.
-func (e *Engine) Run(
+// RunProgram runs a program of the engine's root folder in the engine's namespaces, with additional environment variables.
+func (e *Engine) RunProgram(
 	ctx context.Context,
 	environment []string,
 	input io.Reader,

@@ -37,7 +37,7 @@ func TestStoppedEngineLeavesNothingBehind(t *testing.T) {
 	enginetest.RequireSupport(t)
 	e := startEngine(t)
 	other := startEngine(t)
-	traces, others := enginetest.LeftoverFinder(t, e), enginetest.LeftoverFinder(t, other)
+	traces, others := enginetest.NewLeftoverFinder(t, e), enginetest.NewLeftoverFinder(t, other)
 	runSleepingContainer(t, e)
 	out, err := e.RunDocker(t.Context(), nil, "exec", "forever", "/busybox", "cat", "/proc/self/cgroup")
 	require.NoError(t, err)
@@ -100,15 +100,15 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolderEnv is an environment variable of the child process that TestKilledEngineLeavesNothingBehind starts and
+// childFolderVariable is an environment variable of the child process that TestKilledEngineLeavesNothingBehind starts and
 // kills. The variable's value is the folder of the child's engine.
-const childFolderEnv = "MILLWRIGHT_TEST_ENGINE"
+const childFolderVariable = "MILLWRIGHT_TEST_ENGINE"
 
 // When the process that started an engine is killed, the engine and its containers end. The start of the next engine
 // removes the killed engine's cgroups.
 func TestKilledEngineLeavesNothingBehind(t *testing.T) {
 	enginetest.RequireSupport(t)
-	if dir := os.Getenv(childFolderEnv); dir != "" {
+	if dir := os.Getenv(childFolderVariable); dir != "" {
 		e, err := engine.Start(t.Context(), dir, engine.Options{Output: os.Stderr})
 		require.NoError(t, err)
 		runSleepingContainer(t, e)
@@ -117,7 +117,7 @@ func TestKilledEngineLeavesNothingBehind(t *testing.T) {
 	}
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), childFolderEnv+"="+dir)
+	child.Env = append(os.Environ(), childFolderVariable+"="+dir)
 	child.Stderr = os.Stderr
 	output, err := child.StdoutPipe()
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func TestKilledEngineLeavesNothingBehind(t *testing.T) {
 		_, _ = fmt.Sscanf(lines.Text(), "engine %d %s", &killed.PID, &killed.CgroupName)
 	}
 	require.NotZero(t, killed.PID, "the child ended before its engine ran")
-	traces := enginetest.LeftoverFinder(t, killed)
+	traces := enginetest.NewLeftoverFinder(t, killed)
 	require.NotEmpty(t, traces())
 	require.NoError(t, child.Process.Signal(syscall.SIGKILL))
 	_ = child.Wait()
@@ -164,7 +164,7 @@ func runSleepingContainer(t *testing.T, e *engine.Engine) {
 	defer func() { _ = shell.Close() }()
 	build := "mkdir -p /tmp/context && cat >/tmp/context/busybox && chmod 0755 /tmp/context/busybox" +
 		" && printf 'FROM scratch\nCOPY busybox /\n' | docker build --quiet --tag " + shellImage + " --file - /tmp/context"
-	_, err = e.Run(t.Context(), nil, shell, "busybox", "sh", "-euc", build)
+	_, err = e.RunProgram(t.Context(), nil, shell, "busybox", "sh", "-euc", build)
 	require.NoError(t, err)
 	_, err = e.RunDocker(t.Context(), nil, "run", "--detach", "--name=forever", shellImage, "/busybox", "sleep", "1000000")
 	require.NoError(t, err)

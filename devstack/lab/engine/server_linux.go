@@ -47,7 +47,7 @@ func (e *Engine) launch(ctx context.Context, root string, shown []string) error 
 			"DATA=" + e.Dir,
 			"SHOWN=" + strings.Join(shown, "\n"),
 			"GROUP=" + e.CgroupName,
-			"ADDRESS=" + HostAddress + "/24",
+			"ADDRESS=" + BridgeAddress + "/24",
 		},
 	})
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 // Dialer connects to the target. Serve calls the Dialer once for each accepted connection.
 type Dialer func(ctx context.Context) (net.Conn, error)
 
-// DialerToAddress returns a Dialer that connects to an address in this process's network namespace.
-func DialerToAddress(address string) Dialer {
+// NewAddressDialer returns a Dialer that connects to an address in this process's network namespace.
+func NewAddressDialer(address string) Dialer {
 	return func(ctx context.Context) (net.Conn, error) { return (&net.Dialer{}).DialContext(ctx, "tcp", address) }
 }
 

@@ -15,7 +15,7 @@ func TestServeForwardsDataInBothDirections(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- Serve(ctx, entrance, DialerToAddress(target.Addr().String())) }()
+	go func() { ended <- Serve(ctx, entrance, NewAddressDialer(target.Addr().String())) }()
 	go func() { // the server echoes the data after the client has closed its half
 		connection, err := target.Accept()
 		if err != nil {
@@ -42,10 +42,10 @@ func TestServeForwardsDataInBothDirections(t *testing.T) {
 }
 
 // While the target is unreachable, connections are closed. Serve keeps accepting new connections.
-func TestServeOutlivesItsTarget(t *testing.T) {
+func TestServeContinuesWhileItsTargetIsUnreachable(t *testing.T) {
 	target, entrance := listenLocally(t), listenLocally(t)
 	require.NoError(t, target.Close())
-	go func() { _ = Serve(t.Context(), entrance, DialerToAddress(target.Addr().String())) }()
+	go func() { _ = Serve(t.Context(), entrance, NewAddressDialer(target.Addr().String())) }()
 	for range 2 {
 		client, err := net.Dial("tcp", entrance.Addr().String())
 		require.NoError(t, err)

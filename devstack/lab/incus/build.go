@@ -37,21 +37,26 @@ var nodePackages = []string{
 	"socat",
 }
 
-// excludedFiles are patterns of package files that are not installed.
-var excludedFiles = []string{
+// excludedFilePatterns are patterns of package files that are not installed.
+var excludedFilePatterns = []string{
 	"/usr/bin/containerd-shim",
 	"/usr/bin/containerd-shim-runc-v1",
 	"/usr/bin/containerd-stress",
 }
 
 func rootFilesystem(variant string, packages []string) debian.RootFilesystem {
-	return debian.RootFilesystem{Suite: debianSuite, Variant: variant, Packages: packages, ExcludedFiles: excludedFiles}
+	return debian.RootFilesystem{
+		Suite:                debianSuite,
+		Variant:              variant,
+		Packages:             packages,
+		ExcludedFilePatterns: excludedFilePatterns,
+	}
 }
 
-// nodeFilesFolder has the repository's own files for the node image: scripts and configuration.
+// nodeFilesFS has the repository's own files for the node image: scripts and configuration.
 //
 //go:embed node
-var nodeFilesFolder embed.FS
+var nodeFilesFS embed.FS
 
 // workloadFolder is the folder of the program in both pod images.
 const workloadFolder = "devstack/lab/incus/workload"
@@ -59,9 +64,9 @@ const workloadFolder = "devstack/lab/incus/workload"
 // nodeImage is an image file that incusd can import. key is unique for each recipe of the image.
 type nodeImage struct{ path, recipeKey string }
 
-// buildRootAndImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
+// ensureServerRootAndNodeImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
 // them.
-func (o Options) buildRootAndImage(ctx context.Context) (root string, image nodeImage, err error) {
+func (o Options) ensureServerRootAndNodeImage(ctx context.Context) (root string, image nodeImage, err error) {
 	if err := CheckSupport(); err != nil {
 		return "", nodeImage{}, err
 	}
@@ -71,16 +76,16 @@ func (o Options) buildRootAndImage(ctx context.Context) (root string, image node
 	if o.Output == nil {
 		o.Output = io.Discard
 	}
-	if root, err = o.buildRoot(ctx); err != nil {
+	if root, err = o.buildServerRoot(ctx); err != nil {
 		return "", nodeImage{}, fmt.Errorf("make the root folder of incusd: %w", err)
 	}
-	if image, err = o.buildImage(ctx); err != nil {
+	if image, err = o.buildNodeImage(ctx); err != nil {
 		return "", nodeImage{}, fmt.Errorf("make the image of nodes: %w", err)
 	}
 	return root, image, nil
 }
 
-func (o Options) buildRoot(ctx context.Context) (string, error) {
+func (o Options) buildServerRoot(ctx context.Context) (string, error) {
 	packages := rootFilesystem("apt", serverPackages)
 	dir, err := build.CachedFolder(
 		ctx,
@@ -94,9 +99,9 @@ func (o Options) buildRoot(ctx context.Context) (string, error) {
 	return filepath.Join(dir, "root"), err
 }
 
-// buildImage makes the node image in Incus' unified format: a tar archive of metadata.yaml and the folder rootfs.
-func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
-	kubelet, err := build.HeavyBinary(ctx, o.Repo, build.KubeletBinary, o.Output)
+// buildNodeImage makes the node image in Incus' unified format: a tar archive of metadata.yaml and the folder rootfs.
+func (o Options) buildNodeImage(ctx context.Context) (nodeImage, error) {
+	kubelet, err := build.HeavyBinaryPath(ctx, o.Repo, build.KubeletBinary, o.Output)
 	if err != nil {
 		return nodeImage{}, err
 	}
@@ -117,7 +122,7 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 		runtime.Version(),
 	)
 	dir, err := build.CachedFolder(ctx, "incus-node", recipe, o.Output, func(dir string) error {
-		return o.writeImageArchive(ctx, dir, kubelet, files)
+		return o.writeNodeImageArchive(ctx, dir, kubelet, files)
 	})
 	if err != nil {
 		return nodeImage{}, err
@@ -125,8 +130,8 @@ func (o Options) buildImage(ctx context.Context) (nodeImage, error) {
 	return nodeImage{path: filepath.Join(dir, "node.tar"), recipeKey: filepath.Base(dir)}, nil
 }
 
-// writeImageArchive makes the archive node.tar of the node image in dir.
-func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, files map[string]string) error {
+// writeNodeImageArchive makes the archive node.tar of the node image in dir.
+func (o Options) writeNodeImageArchive(ctx context.Context, dir, kubelet string, files map[string]string) error {
 	work := filepath.Join(dir, "work")
 	root := filepath.Join(work, "rootfs")
 	if err := os.Mkdir(work, 0o755); err != nil {
@@ -149,7 +154,7 @@ func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, fil
 		}
 	}
 	binary := filepath.Join(work, "workload")
-	if err := debian.Run(
+	if err := debian.RunProgram(
 		ctx,
 		o.Output,
 		[]string{"CGO_ENABLED=0"},
@@ -173,12 +178,12 @@ func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, fil
 		os.Symlink("/usr/lib/node/inittab", filepath.Join(root, "etc", "inittab")),
 		os.WriteFile(filepath.Join(root, "etc", "machine-id"), nil, 0o644),  // the first boot generates the machine ID
 		os.WriteFile(filepath.Join(root, "etc", "resolv.conf"), nil, 0o644), // DHCP provides the DNS servers
-		os.WriteFile(filepath.Join(work, "metadata.yaml"), []byte(imageMetadata()), 0o644),
+		os.WriteFile(filepath.Join(work, "metadata.yaml"), []byte(nodeImageMetadata()), 0o644),
 	)
 	if err != nil {
 		return err
 	}
-	if err := debian.Run(
+	if err := debian.RunProgram(
 		ctx,
 		o.Output,
 		nil,
@@ -191,7 +196,7 @@ func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, fil
 		return err
 	}
 	archive := filepath.Join(dir, "node.tar")
-	if err := debian.Run(
+	if err := debian.RunProgram(
 		ctx,
 		o.Output,
 		nil,
@@ -210,9 +215,9 @@ func (o Options) writeImageArchive(ctx context.Context, dir, kubelet string, fil
 	return os.RemoveAll(work)
 }
 
-// imageMetadata returns the text of the node image's metadata.yaml. Incus expects the kernel's name of the
+// nodeImageMetadata returns the text of the node image's metadata.yaml. Incus expects the kernel's name of the
 // architecture, such as x86_64.
-func imageMetadata() string {
+func nodeImageMetadata() string {
 	architecture := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
 	return "architecture: " + architecture + "\ncreation_date: 1\nproperties:\n  description: Debian " + debianSuite +
 		" with containerd and kubelet\n"
@@ -220,13 +225,13 @@ func imageMetadata() string {
 
 // nodeFiles returns the text of each embedded file of the node image by file name.
 func nodeFiles() (map[string]string, error) {
-	entries, err := fs.ReadDir(nodeFilesFolder, "node")
+	entries, err := fs.ReadDir(nodeFilesFS, "node")
 	if err != nil {
 		return nil, fmt.Errorf("read the files of nodes: %w", err)
 	}
 	files := map[string]string{}
 	for _, entry := range entries {
-		text, err := nodeFilesFolder.ReadFile("node/" + entry.Name())
+		text, err := nodeFilesFS.ReadFile("node/" + entry.Name())
 		if err != nil {
 			return nil, fmt.Errorf("read the files of nodes: %w", err)
 		}

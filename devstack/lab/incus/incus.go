@@ -26,9 +26,9 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// ImageAlias is the alias of the node image: a small Debian with containerd and kubelet. A machine executes its user
+// NodeImageAlias is the alias of the node image: a small Debian with containerd and kubelet. A machine executes its user
 // data (the config key "user.user-data") once, at its first boot; see UserData.
-const ImageAlias = "node"
+const NodeImageAlias = "node"
 
 // NetworkName is Incus' name of the instances' network. The default profile uses this network.
 const NetworkName = "machines"
@@ -45,7 +45,7 @@ const (
 // network namespace.
 const apiPort = 8443
 
-// Options are the options of Start and BuildImages.
+// Options are the options of Start and BuildServerRootAndNodeImage.
 type Options struct {
 	// Repo is the root of the clone; empty means the clone that contains the working directory.
 	Repo string
@@ -75,17 +75,17 @@ type Server struct {
 	Network Network `json:"network"`
 	PID     int     `json:"pid"` // PID of process 1 of the server's namespaces, as seen by this process
 
-	process *isolated.Process // nil if the server comes from Open
-	lock    *os.File          // lock of the network, if Start chose the network
+	process     *isolated.Process // nil if the server comes from Open
+	networkLock *os.File          // lock of the network, if Start chose the network
 }
 
 // CheckSupport returns an error with the reason if this machine cannot run a server.
 func CheckSupport() error { return debian.CheckSupport("real machines") }
 
-// BuildImages makes the server's root folder and the node image, unless the cache has them. The first call takes some
-// minutes. BuildImages installs Debian's mmdebstrap if the program is missing. Start calls the same code.
-func BuildImages(ctx context.Context, o Options) error {
-	_, _, err := o.buildRootAndImage(ctx)
+// BuildServerRootAndNodeImage makes the server's root folder and the node image, unless the cache has them. The first call takes some
+// minutes. BuildServerRootAndNodeImage installs Debian's mmdebstrap if the program is missing. Start calls the same code.
+func BuildServerRootAndNodeImage(ctx context.Context, o Options) error {
+	_, _, err := o.ensureServerRootAndNodeImage(ctx)
 	return err
 }
 
@@ -94,7 +94,7 @@ func BuildImages(ctx context.Context, o Options) error {
 // data of an earlier server, Start uses them again, and instances that were running start again. If the calling process
 // ends, even by SIGKILL, the server ends, too.
 func Start(ctx context.Context, dir string, o Options) (*Server, error) {
-	root, image, err := o.buildRootAndImage(ctx)
+	root, image, err := o.ensureServerRootAndNodeImage(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 		Network:        network,
 	}
 	if network == (Network{}) {
-		if s.Network, s.lock, err = FindFreeNetwork(ctx, dir); err != nil {
+		if s.Network, s.networkLock, err = LockFreeNetwork(ctx, dir); err != nil {
 			return nil, err
 		}
 	}
@@ -141,45 +141,45 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 // returned Server may be used. Open returns fs.ErrNotExist if no server was started or if the server was stopped. Open
 // returns no error for a server that was killed.
 func Open(dir string) (*Server, error) {
-	text, err := os.ReadFile(statePath(dir))
+	text, err := os.ReadFile(stateFilePath(dir))
 	if err != nil {
 		return nil, fmt.Errorf("find the server: %w", err)
 	}
 	s := &Server{}
 	if err := json.Unmarshal(text, s); err != nil {
-		return nil, fmt.Errorf("read %s: %w", statePath(dir), err)
+		return nil, fmt.Errorf("read %s: %w", stateFilePath(dir), err)
 	}
 	return s, nil
 }
 
-func statePath(dir string) string { return filepath.Join(dir, "server.json") }
+func stateFilePath(dir string) string { return filepath.Join(dir, "server.json") }
 
-// removeState removes server.json.
-func (s *Server) removeState() error {
-	if err := os.Remove(statePath(s.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// removeStateFile removes server.json.
+func (s *Server) removeStateFile() error {
+	if err := os.Remove(stateFilePath(s.Dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove the server's state: %w", err)
 	}
 	return nil
 }
 
-func (s *Server) writeState() error {
+func (s *Server) writeStateFile() error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("write the server's state: %w", err)
 	}
-	if err := os.WriteFile(statePath(s.Dir), append(text, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(stateFilePath(s.Dir), append(text, '\n'), 0o600); err != nil {
 		return fmt.Errorf("write the server's state: %w", err)
 	}
 	return nil
 }
 
-// Run runs the incus command in the server's namespaces and returns the command's standard output. The error contains
+// RunIncus runs the incus command in the server's namespaces and returns the command's standard output. The error contains
 // standard error.
-func (s *Server) Run(ctx context.Context, arguments ...string) ([]byte, error) {
-	return s.runIncus(ctx, nil, arguments...)
+func (s *Server) RunIncus(ctx context.Context, arguments ...string) ([]byte, error) {
+	return s.runIncusWithInput(ctx, nil, arguments...)
 }
 
-func (s *Server) runIncus(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
+func (s *Server) runIncusWithInput(ctx context.Context, input io.Reader, arguments ...string) ([]byte, error) {
 	command := isolated.CommandInNamespaces(ctx, s.PID, []string{"HOME=/tmp", "PATH=" + searchPath}, "incus", arguments...)
 	command.Stdin = input
 	var complaint bytes.Buffer
@@ -203,7 +203,7 @@ func CleanUpKilledServer(ctx context.Context, dir string) error {
 	}
 	lock, err := LockNetwork(s.Network)
 	if errors.Is(err, component.ErrLocked) { // another server uses the network; its start removed the cgroups
-		return s.removeState()
+		return s.removeStateFile()
 	}
 	if err != nil {
 		return fmt.Errorf("clean up after the server in %s: %w", dir, err)

@@ -29,11 +29,11 @@ func TestStoppedServerLeavesNothingBehind(t *testing.T) {
 	incustest.RequireSupport(t)
 	dir := t.TempDir()
 	s := startServer(t, dir)
-	traces := incustest.LeftoverFinder(t, s)
-	_, err := s.Run(
+	traces := incustest.NewLeftoverFinder(t, s)
+	_, err := s.RunIncus(
 		t.Context(),
 		"launch",
-		incus.ImageAlias,
+		incus.NodeImageAlias,
 		"one",
 		"--config",
 		"user.user-data=#!/bin/sh\necho ran >>/root/user-data",
@@ -42,7 +42,7 @@ func TestStoppedServerLeavesNothingBehind(t *testing.T) {
 	assert.NotEmpty(t, traces(), "the test sees what exists of a server")
 	seen := func(what string) func() bool {
 		return func() bool {
-			text, err := s.Run(t.Context(), "exec", "one", "--", "cat", "/root/user-data", "/run/images-are-there")
+			text, err := s.RunIncus(t.Context(), "exec", "one", "--", "cat", "/root/user-data", "/run/images-are-there")
 			return err == nil && string(text) == what
 		}
 	}
@@ -52,7 +52,7 @@ func TestStoppedServerLeavesNothingBehind(t *testing.T) {
 	assert.Empty(t, traces())
 
 	s = startServer(t, dir)
-	traces = incustest.LeftoverFinder(t, s)
+	traces = incustest.NewLeftoverFinder(t, s)
 	require.Eventually(t, seen("ran\n"), stepTimeout, pollInterval, "it runs again, but not its user data")
 	require.NoError(t, s.Stop(t.Context()))
 	assert.Empty(t, traces())
@@ -63,13 +63,13 @@ func TestTwoServersRunSideBySide(t *testing.T) {
 	incustest.RequireSupport(t)
 	first, second := startServer(t, t.TempDir()), startServer(t, t.TempDir())
 	for _, s := range []*incus.Server{first, second} {
-		_, err := s.Run(t.Context(), "launch", incus.ImageAlias, "one")
+		_, err := s.RunIncus(t.Context(), "launch", incus.NodeImageAlias, "one")
 		require.NoError(t, err)
 	}
-	traces := incustest.LeftoverFinder(t, first)
+	traces := incustest.NewLeftoverFinder(t, first)
 	require.NoError(t, first.Stop(t.Context()))
 	assert.Empty(t, traces())
-	state, err := second.Run(t.Context(), "list", "--format=csv", "--columns=s")
+	state, err := second.RunIncus(t.Context(), "list", "--format=csv", "--columns=s")
 	require.NoError(t, err)
 	assert.Equal(t, "RUNNING\n", string(state))
 }

@@ -71,11 +71,11 @@ func NetworkByName(name string) (Network, error) {
 	return all[i], nil
 }
 
-// FindFreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks.
+// LockFreeNetwork returns a network without an interface on this machine, and the network's lock against other stacks.
 // The caller closes the lock when the machines have ended, or passes the lock to the supervisor. A second call for the
 // same folder returns the same network, unless another stack uses it. With the same network, restarted machines can
 // reach the API server at its old address.
-func FindFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
+func LockFreeNetwork(ctx context.Context, dir string) (Network, *os.File, error) {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(dir))
 	for i := range networkCount {
@@ -112,7 +112,7 @@ func LockNetwork(n Network) (*os.File, error) {
 	if err := os.MkdirAll(locks, 0o755); err != nil {
 		return nil, fmt.Errorf("make folder of network locks: %w", err)
 	}
-	return component.TryLock(filepath.Join(locks, n.Name+".lock"))
+	return component.TryLockFile(filepath.Join(locks, n.Name+".lock"))
 }
 
 // isInUse reports whether an interface of this machine has an address in a network that overlaps with n.

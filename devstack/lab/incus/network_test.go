@@ -30,18 +30,18 @@ func TestNetworksDoNotOverlap(t *testing.T) {
 }
 
 // The same folder gets the same network again, unless another stack uses the network.
-func TestAFolderKeepsItsNetwork(t *testing.T) {
+func TestAFolderGetsTheSameNetworkAgain(t *testing.T) {
 	t.Setenv("MILLWRIGHT_CACHE", t.TempDir())
-	first, lock, err := FindFreeNetwork(t.Context(), "/stack")
+	first, lock, err := LockFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
-	second, other, err := FindFreeNetwork(t.Context(), "/stack")
+	second, other, err := LockFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
 	assert.NotEqual(t, first, second)
 	_, err = LockNetwork(first)
 	require.ErrorIs(t, err, component.ErrLocked)
 	require.NoError(t, other.Close())
 	require.NoError(t, lock.Close())
-	again, lock, err := FindFreeNetwork(t.Context(), "/stack")
+	again, lock, err := LockFreeNetwork(t.Context(), "/stack")
 	require.NoError(t, err)
 	assert.Equal(t, first, again)
 	require.NoError(t, lock.Close())

@@ -62,13 +62,13 @@ func (s *Server) configure(ctx context.Context, image nodeImage) error {
 		storageDriver(),
 		NetworkName,
 	)
-	if _, err := s.runIncus(ctx, strings.NewReader(seed), "admin", "init", "--preseed"); err != nil {
+	if _, err := s.runIncusWithInput(ctx, strings.NewReader(seed), "admin", "init", "--preseed"); err != nil {
 		return fmt.Errorf("configure incusd: %w", err)
 	}
 	if err := s.trustClient(ctx); err != nil {
 		return err
 	}
-	return s.importImage(ctx, image)
+	return s.importNodeImage(ctx, image)
 }
 
 // storageDriver returns btrfs if this machine supports it, because a new instance is then a snapshot of the image,
@@ -110,7 +110,7 @@ func (s *Server) trustClient(ctx context.Context) error {
 		return fmt.Errorf("make the client's key: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: certificate})
-	if _, err := s.runIncus(
+	if _, err := s.runIncusWithInput(
 		ctx,
 		bytes.NewReader(text),
 		"config",
@@ -126,16 +126,16 @@ func (s *Server) trustClient(ctx context.Context) error {
 	return errors.Join(os.WriteFile(s.ClientKeyFile, keyText, 0o600), os.WriteFile(s.ClientCertFile, text, 0o600))
 }
 
-// importImage imports the node image, unless the server has the image with the same key. A property of the imported
+// importNodeImage imports the node image, unless the server has the image with the same key. A property of the imported
 // image stores the key.
-func (s *Server) importImage(ctx context.Context, image nodeImage) error {
+func (s *Server) importNodeImage(ctx context.Context, image nodeImage) error {
 	const property = "millwright"
-	has, err := s.Run(ctx, "image", "get-property", ImageAlias, property)
+	has, err := s.RunIncus(ctx, "image", "get-property", NodeImageAlias, property)
 	if err == nil && strings.TrimSpace(string(has)) == image.recipeKey {
 		return nil
 	}
 	if err == nil {
-		if _, err := s.Run(ctx, "image", "delete", ImageAlias); err != nil {
+		if _, err := s.RunIncus(ctx, "image", "delete", NodeImageAlias); err != nil {
 			return fmt.Errorf("remove the former image of nodes: %w", err)
 		}
 	}
@@ -145,8 +145,8 @@ func (s *Server) importImage(ctx context.Context, image nodeImage) error {
 	}
 	defer func() { _ = file.Close() }()
 	// Standard input passes the image, because the file does not exist in the server's mount namespace.
-	arguments := []string{"image", "import", "/dev/stdin", "--alias", ImageAlias, property + "=" + image.recipeKey}
-	if _, err := s.runIncus(ctx, file, arguments...); err != nil {
+	arguments := []string{"image", "import", "/dev/stdin", "--alias", NodeImageAlias, property + "=" + image.recipeKey}
+	if _, err := s.runIncusWithInput(ctx, file, arguments...); err != nil {
 		return fmt.Errorf("import the image of nodes: %w", err)
 	}
 	return nil

@@ -42,7 +42,7 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	if err := raiseInotifyLimit(); err != nil {
 		return err
 	}
-	if err := s.writeState(); err != nil { // from here on, CleanUpKilledServer can clean up after a killed server
+	if err := s.writeStateFile(); err != nil { // from here on, CleanUpKilledServer can clean up after a killed server
 		return err
 	}
 	groups, err := cgroup.Make(s.Network.Name)
@@ -72,11 +72,11 @@ func (s *Server) launch(ctx context.Context, root string) error {
 		return err
 	}
 	s.PID = s.process.PID
-	if err := s.writeState(); err != nil {
+	if err := s.writeStateFile(); err != nil {
 		return err
 	}
 	err = s.process.AwaitSuccess(ctx, startTimeout, func(ctx context.Context) error {
-		_, err := s.Run(ctx, "query", "/1.0")
+		_, err := s.RunIncus(ctx, "query", "/1.0")
 		return err
 	})
 	if err != nil {
@@ -85,12 +85,12 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// inotifyLimit is the minimum of fs.inotify.max_user_instances with which a server starts. Kubelet and containerd of
+// minInotifyInstances is the minimum of fs.inotify.max_user_instances with which a server starts. Kubelet and containerd of
 // one node use about ten inotify instances, and all nodes of all servers share root's limit. The kernel's default is
 // 128. At the limit containerd starts without its CRI plugin.
-const inotifyLimit = 4096
+const minInotifyInstances = 4096
 
-// raiseInotifyLimit raises the kernel's limit to inotifyLimit. The limit is not lowered again, because other servers
+// raiseInotifyLimit raises the kernel's limit to minInotifyInstances. The limit is not lowered again, because other servers
 // may need it.
 func raiseInotifyLimit() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
@@ -98,11 +98,11 @@ func raiseInotifyLimit() error {
 	if err != nil {
 		return fmt.Errorf("read the limit of inotify instances: %w", err)
 	}
-	if now, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && now >= inotifyLimit {
+	if now, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && now >= minInotifyInstances {
 		return nil
 	}
-	if err := os.WriteFile(limit, []byte(strconv.Itoa(inotifyLimit)), 0o644); err != nil {
-		return fmt.Errorf("raise fs.inotify.max_user_instances to %d: %w", inotifyLimit, err)
+	if err := os.WriteFile(limit, []byte(strconv.Itoa(minInotifyInstances)), 0o644); err != nil {
+		return fmt.Errorf("raise fs.inotify.max_user_instances to %d: %w", minInotifyInstances, err)
 	}
 	return nil
 }
@@ -117,9 +117,9 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.process.Terminate(stopTimeout)
 	}
 	err := s.removeLeftovers(ctx)
-	if s.lock != nil {
-		err = errors.Join(err, s.lock.Close())
-		s.lock = nil
+	if s.networkLock != nil {
+		err = errors.Join(err, s.networkLock.Close())
+		s.networkLock = nil
 	}
 	return err
 }
@@ -142,5 +142,5 @@ func (s *Server) removeLeftovers(ctx context.Context) error {
 		case <-time.After(retryInterval):
 		}
 	}
-	return s.removeState()
+	return s.removeStateFile()
 }

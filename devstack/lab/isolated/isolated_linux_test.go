@@ -12,18 +12,18 @@ import (
 // init locks the first goroutine, which runs TestMain, to the first thread.
 func init() { runtime.LockOSThread() }
 
-// workerThreadID is the ID of the thread on which runOnTemporaryThread ran TestMain's function.
-var workerThreadID int
+// temporaryThreadID is the ID of the thread on which runOnTemporaryThread ran TestMain's function.
+var temporaryThreadID int
 
 func TestMain(m *testing.M) {
 	if unix.Gettid() == unix.Getpid() {
-		runOnTemporaryThread(func() { workerThreadID = unix.Gettid() })
+		runOnTemporaryThread(func() { temporaryThreadID = unix.Gettid() })
 	}
 	os.Exit(m.Run())
 }
 
 // The first thread of a process never ends, so it must not enter a namespace.
 func TestRunOnTemporaryThreadAvoidsTheFirstThread(t *testing.T) {
-	assert.NotZero(t, workerThreadID, "TestMain did not run on the first thread")
-	assert.NotEqual(t, os.Getpid(), workerThreadID)
+	assert.NotZero(t, temporaryThreadID, "TestMain did not run on the first thread")
+	assert.NotEqual(t, os.Getpid(), temporaryThreadID)
 }

@@ -139,7 +139,7 @@ func TestPendingSigningRequestsDelayNoOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clients := fake.NewClientset()
 		for _, name := range []string{"early-1", "early-2", "early-3"} { // the machines of these nodes have no address
-			createSigningRequest(t, clients, name)
+			createNodeAndSigningRequest(t, clients, name)
 		}
 		a := approver{clients, func(_ context.Context, name string) ([]string, error) {
 			time.Sleep(2 * time.Second)
@@ -149,7 +149,7 @@ func TestPendingSigningRequestsDelayNoOthers(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- a.run(ctx) }()
 		time.Sleep(10 * time.Minute)
-		createSigningRequest(t, clients, "m-1")
+		createNodeAndSigningRequest(t, clients, "m-1")
 		time.Sleep(30 * time.Second)
 		after, err := clients.CertificatesV1().CertificateSigningRequests().Get(t.Context(), "m-1", metav1.GetOptions{})
 		require.NoError(t, err)
@@ -159,8 +159,8 @@ func TestPendingSigningRequestsDelayNoOthers(t *testing.T) {
 	})
 }
 
-// createSigningRequest creates a node and the request of its kubelet.
-func createSigningRequest(t *testing.T, clients kubernetes.Interface, name string) {
+// createNodeAndSigningRequest creates a node and the request of its kubelet.
+func createNodeAndSigningRequest(t *testing.T, clients kubernetes.Interface, name string) {
 	t.Helper()
 	node := newNode(name, "incus:///default/"+name)
 	_, err := clients.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{})

@@ -65,8 +65,8 @@ func Run(ctx context.Context, o Options) (err error) {
 	slog.Info("incusd is ready", "address", server.URL, "network", o.Network.Subnet)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return forward.Serve(ctx, entrance, forward.DialerToAddress(o.APIServerAddress)) })
-	group.Go(func() error { return approver{clients, addressLookup(server)}.run(ctx) })
+	group.Go(func() error { return forward.Serve(ctx, entrance, forward.NewAddressDialer(o.APIServerAddress)) })
+	group.Go(func() error { return approver{clients, instanceAddressLookup(server)}.run(ctx) })
 	group.Go(func() error { return serveHealth(ctx, health) })
 	group.Go(func() error {
 		select {
@@ -92,11 +92,11 @@ func serveHealth(ctx context.Context, listener net.Listener) error {
 	return nil
 }
 
-// addressLookup returns a function that reads from Incus the addresses of the instances with this name, in all
+// instanceAddressLookup returns a function that reads from Incus the addresses of the instances with this name, in all
 // projects.
-func addressLookup(server *incus.Server) func(ctx context.Context, name string) ([]string, error) {
+func instanceAddressLookup(server *incus.Server) func(ctx context.Context, name string) ([]string, error) {
 	return func(ctx context.Context, name string) ([]string, error) {
-		text, err := server.Run(ctx, "list", "--all-projects", "--format=json", "name="+name)
+		text, err := server.RunIncus(ctx, "list", "--all-projects", "--format=json", "name="+name)
 		if err != nil {
 			return nil, err
 		}

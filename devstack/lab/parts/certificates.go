@@ -15,19 +15,20 @@ import (
 
 // The paths of the stack's CA. A stack with real machines needs a CA, which signs the certificates of the API server
 // and of kubelets.
-func caCertificatePath(l component.Layout) string { return l.Path("pki", "ca.crt") }
-func caKeyPath(l component.Layout) string         { return l.Path("pki", "ca.key") }
+func caCertificatePath(l component.StackFolder) string { return l.Path("pki", "ca.crt") }
+func caKeyPath(l component.StackFolder) string         { return l.Path("pki", "ca.key") }
 
 // kubeletClientCertificatePath is the path of the API server's client certificate for calls to kubelets.
-func kubeletClientCertificatePath(l component.Layout) string {
+func kubeletClientCertificatePath(l component.StackFolder) string {
 	return l.Path("pki", "kubelet-client.crt")
 }
-func kubeletClientKeyPath(l component.Layout) string { return l.Path("pki", "kubelet-client.key") }
+
+func kubeletClientKeyPath(l component.StackFolder) string { return l.Path("pki", "kubelet-client.key") }
 
 // writeCertificates writes the certificates that a stack with real machines needs and the API server does not make: a
 // CA (unless it exists), a certificate of the API server with its address on the machines' network, and the API
 // server's client certificate for calls to kubelets.
-func writeCertificates(l component.Layout, network incus.Network) error {
+func writeCertificates(l component.StackFolder, network incus.Network) error {
 	ca, err := ensureCA(l)
 	if err != nil {
 		return err
@@ -48,7 +49,7 @@ func writeCertificates(l component.Layout, network incus.Network) error {
 }
 
 // ensureCA returns the stack's CA. ensureCA makes the CA if none exists.
-func ensureCA(l component.Layout) (authority.Authority, error) {
+func ensureCA(l component.StackFolder) (authority.Authority, error) {
 	if _, err := os.Stat(caCertificatePath(l)); errors.Is(err, fs.ErrNotExist) {
 		return authority.New("devstack", caCertificatePath(l), caKeyPath(l))
 	}

@@ -15,8 +15,8 @@ import (
 
 // The API server's certificate includes its address on the machines' network. A second start does not replace the CA,
 // because machines have a copy of it.
-func TestCertificatesCoverTheMachineNetworkAndKeepTheCA(t *testing.T) {
-	l := component.Layout(t.TempDir())
+func TestRewrittenCertificatesKeepTheCAAndNameTheNewNetwork(t *testing.T) {
+	l := component.StackFolder(t.TempDir())
 	require.NoError(t, os.MkdirAll(l.Path("pki"), 0o700))
 	n := incus.Networks()[0]
 	require.NoError(t, writeCertificates(l, n))

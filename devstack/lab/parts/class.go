@@ -11,11 +11,13 @@ import (
 	"millwright/devstack/stack"
 )
 
-// incusdFolder is the path of the Incus data in a stack's folder.
-func incusdFolder(l component.Layout) string { return l.Path(Incusd) }
+// incusDataFolder is the path of the Incus data in a stack's folder.
+func incusDataFolder(l component.StackFolder) string { return l.Path(Incusd) }
 
 // OpenIncus returns the Incus server of a stack with real machines.
-func OpenIncus(s *stack.Stack) (*incus.Server, error) { return incus.Open(incusdFolder(s.Layout())) }
+func OpenIncus(s *stack.Stack) (*incus.Server, error) {
+	return incus.Open(incusDataFolder(s.StackFolder()))
+}
 
 // UserData returns the user data with which real machines join the stack; see incus.UserData.
 func UserData(s *stack.Stack) (string, error) {
@@ -23,7 +25,7 @@ func UserData(s *stack.Stack) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
-	authority, err := os.ReadFile(caCertificatePath(s.Layout()))
+	authority, err := os.ReadFile(caCertificatePath(s.StackFolder()))
 	if err != nil {
 		return "", fmt.Errorf("make user data: %w", err)
 	}
@@ -56,7 +58,7 @@ func MachineClassManifest(s *stack.Stack, namespace, name string) ([]byte, error
 		{
 			"apiVersion": "machine.sapcloud.io/v1alpha1", "kind": "MachineClass", "metadata": metadata,
 			"provider": "incus", "secretRef": metadata,
-			"providerSpec": map[string]any{"endpoint": server.URL, "image": map[string]string{"alias": incus.ImageAlias}},
+			"providerSpec": map[string]any{"endpoint": server.URL, "image": map[string]string{"alias": incus.NodeImageAlias}},
 		},
 	} {
 		text, err := yaml.Marshal(object)

@@ -9,9 +9,9 @@ import (
 	"millwright/devstack/lab/incus"
 )
 
-// addNodeSettings adds the certificates, manifests and flags for real machines to a plan.
-func addNodeSettings(plan *component.Plan, network incus.Network) error {
-	l := plan.Layout()
+// addRealMachineSettings adds the certificates, manifests and flags for real machines to a plan.
+func addRealMachineSettings(plan *component.Plan, network incus.Network) error {
+	l := plan.StackFolder()
 	if err := os.MkdirAll(l.Path("pki"), 0o700); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 		"--kubelet-preferred-address-types=InternalIP",
 	)
 	prependFlags(plan, component.ControllerManager,
-		"--controllers="+strings.Join(machineControllers(), ","),
+		"--controllers="+strings.Join(additionalControllers(), ","),
 		"--cluster-signing-cert-file="+caCertificatePath(l),
 		"--cluster-signing-key-file="+caKeyPath(l),
 		"--allocate-node-cidrs",
@@ -44,16 +44,16 @@ func addNodeSettings(plan *component.Plan, network incus.Network) error {
 		"--dir", plan.Dir, // shows the stack's folder in process lists, as for the supervisor
 		"--network", network.Name,
 		"--api-server", component.Address(plan.Ports[component.APIServer]),
-		"--kubeconfig", l.Kubeconfig(component.AdminIdentity),
+		"--kubeconfig", l.KubeconfigFile(component.AdminIdentity),
 		"--health-address", component.Address(plan.Ports[Incusd]),
 	)
-	prependFlags(plan, IncusWorker, plan.ProcessFlags(IncusWorker, component.ProviderIdentity)...)
+	prependFlags(plan, IncusWorker, plan.CommonProcessFlags(IncusWorker, component.ProviderIdentity)...)
 	return nil
 }
 
-// machineControllers are the controllers that real kubelets and their pods need in addition to the controllers of every
+// additionalControllers are the controllers that real kubelets and their pods need in addition to the controllers of every
 // stack. The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
-func machineControllers() []string {
+func additionalControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",
 		"certificatesigningrequest-approving-controller",

@@ -15,13 +15,15 @@ import (
 // enough samples soon after the start.
 const scrapeInterval = "5s"
 
-func prometheusConfigPath(l component.Layout) string { return l.Path("config", "prometheus.yaml") }
+func prometheusConfigPath(l component.StackFolder) string { return l.Path("config", "prometheus.yaml") }
 
-func alertmanagerConfigPath(l component.Layout) string { return l.Path("config", "alertmanager.yaml") }
+func alertmanagerConfigPath(l component.StackFolder) string {
+	return l.Path("config", "alertmanager.yaml")
+}
 
 // addObserverSettings adds the files and flags of Prometheus and Alertmanager to a plan.
 func addObserverSettings(plan *component.Plan) error {
-	l := plan.Layout()
+	l := plan.StackFolder()
 	for _, folder := range []string{"config", Prometheus, Alertmanager} {
 		if err := os.MkdirAll(l.Path(folder), 0o700); err != nil {
 			return fmt.Errorf("make folder: %w", err)
@@ -66,7 +68,7 @@ func writeObserverConfigs(p component.Plan) error {
 		})
 	}
 	configs := map[string]any{
-		prometheusConfigPath(p.Layout()): map[string]any{
+		prometheusConfigPath(p.StackFolder()): map[string]any{
 			"global":         map[string]any{"scrape_interval": scrapeInterval, "evaluation_interval": scrapeInterval},
 			"rule_files":     []string{filepath.Join(p.Repo, "deploy", "alerts", "rules.yaml")},
 			"scrape_configs": jobs,
@@ -76,7 +78,7 @@ func writeObserverConfigs(p component.Plan) error {
 				},
 			}},
 		},
-		alertmanagerConfigPath(p.Layout()): map[string]any{
+		alertmanagerConfigPath(p.StackFolder()): map[string]any{
 			"route":     map[string]any{"receiver": "nobody", "group_by": []string{"alertname"}},
 			"receivers": []any{map[string]any{"name": "nobody"}},
 		},

@@ -33,7 +33,7 @@ func planWithObservers(t *testing.T) component.Plan {
 
 func TestPrometheusScrapesTheChosenComponents(t *testing.T) {
 	plan := planWithObservers(t)
-	text, err := os.ReadFile(prometheusConfigPath(plan.Layout()))
+	text, err := os.ReadFile(prometheusConfigPath(plan.StackFolder()))
 	require.NoError(t, err)
 	var config struct {
 		Rules []string `json:"rule_files"`
@@ -59,8 +59,8 @@ func TestPrometheusScrapesTheChosenComponents(t *testing.T) {
 }
 
 // promtool and amtool accept the written configurations.
-func TestConfigurationsAreValid(t *testing.T) {
+func TestPrometheusAndAlertmanagerConfigurationsAreValid(t *testing.T) {
 	plan := planWithObservers(t)
-	observerstest.Run(t, observers.Promtool, "check", "config", prometheusConfigPath(plan.Layout()))
-	observerstest.Run(t, observers.Amtool, "check-config", alertmanagerConfigPath(plan.Layout()))
+	observerstest.RunTool(t, observers.Promtool, "check", "config", prometheusConfigPath(plan.StackFolder()))
+	observerstest.RunTool(t, observers.Amtool, "check-config", alertmanagerConfigPath(plan.StackFolder()))
 }

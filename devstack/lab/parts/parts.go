@@ -41,16 +41,16 @@ func extraComponents() []component.ExtraComponent {
 
 // Selection selects the components that are added to a stack.
 type Selection struct {
-	// WithNodes adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
-	// Millwright's worker. WithNodes needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
+	// WithRealMachines adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
+	// Millwright's worker. WithRealMachines needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
 	// are still available.
-	WithNodes bool
+	WithRealMachines bool
 	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes
 	// every few seconds and evaluates the rules of deploy/alerts.
 	WithObservers bool
-	// LabProgram is the path of the program lab, which contains the component incusd. If LabProgram is empty,
+	// LabProgramPath is the path of the program lab, which contains the component incusd. If LabProgramPath is empty,
 	// AddToOptions builds lab from the clone.
-	LabProgram string
+	LabProgramPath string
 }
 
 // AddToOptions adds the parts to the options of a stack. AddToOptions builds the parts' programs and images if the
@@ -66,27 +66,27 @@ func (p Selection) AddToOptions(ctx context.Context, o stack.Options) (stack.Opt
 	if len(o.Components) == 0 {
 		o.Components = component.Names()
 	}
-	o.Components, o.Extras = slices.Clone(o.Components), extraComponents()
+	o.Components, o.ExtraComponents = slices.Clone(o.Components), extraComponents()
 	programs := map[string]string{}
-	if p.WithNodes {
-		err = p.addNodes(ctx, &o, programs)
+	if p.WithRealMachines {
+		err = p.addRealMachines(ctx, &o, programs)
 	}
 	if err == nil && p.WithObservers {
 		err = addObservers(ctx, &o, programs)
 	}
-	maps.Copy(programs, o.Binaries)
-	o.Binaries = programs
+	maps.Copy(programs, o.BinaryPaths)
+	o.BinaryPaths = programs
 	o.CompletePlan = p.completePlan
 	return o, err
 }
 
-// addNodes adds the components of real machines to the options.
-func (p Selection) addNodes(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
-	if err := incus.BuildImages(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
+// addRealMachines adds the components of real machines to the options.
+func (p Selection) addRealMachines(ctx context.Context, o *stack.Options, programs map[string]string) (err error) {
+	if err := incus.BuildServerRootAndNodeImage(ctx, incus.Options{Repo: o.Repo, Output: o.Output}); err != nil {
 		return err
 	}
 	o.Components = append(o.Components, Incusd)
-	if programs[Incusd] = p.LabProgram; p.LabProgram == "" {
+	if programs[Incusd] = p.LabProgramPath; p.LabProgramPath == "" {
 		if programs[Incusd], err = build.NestedBinary(ctx, o.Repo, "devstack/lab", ".", "lab", o.Output); err != nil {
 			return err
 		}
@@ -116,14 +116,14 @@ func (p Selection) completePlan(ctx context.Context, plan *component.Plan) ([]*o
 			return nil, err
 		}
 	}
-	if !p.WithNodes {
+	if !p.WithRealMachines {
 		return nil, nil
 	}
-	network, lock, err := incus.FindFreeNetwork(ctx, plan.Dir)
+	network, lock, err := incus.LockFreeNetwork(ctx, plan.Dir)
 	if err != nil {
 		return nil, err
 	}
-	return []*os.File{lock}, addNodeSettings(plan, network)
+	return []*os.File{lock}, addRealMachineSettings(plan, network)
 }
 
 // prependFlags puts flags before a component's flags in the plan. The flags of the stack's options remain last and
@@ -137,5 +137,5 @@ func StopStack(ctx context.Context, dir string) error {
 	if err := stack.Down(ctx, dir); err != nil {
 		return err
 	}
-	return incus.CleanUpKilledServer(ctx, incusdFolder(component.Layout(dir)))
+	return incus.CleanUpKilledServer(ctx, incusDataFolder(component.StackFolder(dir)))
 }

@@ -12,27 +12,27 @@ import (
 )
 
 // The control plane's flags for real machines come before the flags of the stack's options.
-func TestRealMachinesChangeTheControlPlane(t *testing.T) {
+func TestFlagsOfRealMachinesComeBeforeTheOptionsFlags(t *testing.T) {
 	ports, err := component.StandardPorts(nil, extraComponents()...)
 	require.NoError(t, err)
 	plan := component.Plan{
-		Dir: t.TempDir(), Repo: "/clone", Extras: extraComponents(), Ports: ports,
+		Dir: t.TempDir(), Repo: "/clone", ExtraComponents: extraComponents(), Ports: ports,
 		Args: map[string][]string{component.APIServer: {"--of-options"}},
 	}
-	require.NoError(t, addNodeSettings(&plan, incus.Networks()[0]))
-	server := plan.Command(component.APIServer)
+	require.NoError(t, addRealMachineSettings(&plan, incus.Networks()[0]))
+	server := plan.ComponentArguments(component.APIServer)
 	assert.Contains(t, server, "--enable-bootstrap-token-auth")
 	assert.Equal(t, "--of-options", server[len(server)-1])
-	assert.Contains(t, plan.Command(component.ControllerManager), "--cluster-cidr=10.200.128.0/17")
+	assert.Contains(t, plan.ComponentArguments(component.ControllerManager), "--cluster-cidr=10.200.128.0/17")
 	assert.Equal(t, []string{"/clone/devstack/lab/nodes/rbac"}, plan.ManifestFolders)
-	daemon := plan.Command(Incusd)
+	daemon := plan.ComponentArguments(Incusd)
 	assert.Equal(t, "incusd", daemon[0])
 	assert.Contains(t, daemon, "127.0.0.1:16495", "the first of the extras")
-	worker := strings.Join(plan.Command(IncusWorker), " ")
+	worker := strings.Join(plan.ComponentArguments(IncusWorker), " ")
 	assert.Contains(t, worker, "/kubeconfig/millwright-provider.kubeconfig")
 	assert.Contains(t, worker, "--metrics-address 127.0.0.1:16496")
 }
 
-func TestAllPartsHavePorts(t *testing.T) {
-	assert.LessOrEqual(t, len(extraComponents()), component.MaxExtras)
+func TestExtraComponentsDoNotExceedTheReservedPorts(t *testing.T) {
+	assert.LessOrEqual(t, len(extraComponents()), component.MaxExtraComponents)
 }

@@ -33,7 +33,7 @@ const (
 	PathFaults       = "/admin/faults"
 	PathVanish       = "/admin/vanish"
 	PathCreateByHand = "/admin/create"
-	PathRejoin       = "/admin/rejoin"
+	PathResyncNodes  = "/admin/rejoin"
 	PathInstances    = "/admin/instances"
 	PathUserData     = "/admin/userdata"
 	PathStats        = "/admin/stats"
@@ -92,9 +92,9 @@ type Behaviour struct {
 	// closes the connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
-	// Staleness is the age of the state that list and status show. Write calls use the current state.
+	// ReadStaleness is the age of the state that list and status show. Write calls use the current state.
 	// Limits.ConsistencyWindow includes Staleness. Default 0.
-	Staleness virtual.Duration `json:"staleness"`
+	ReadStaleness virtual.Duration `json:"staleness"`
 
 	// NodeCleanupDelay is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
 	// still exists. A cloud-controller-manager also deletes Nodes whose instance is gone. Default 10 s; zero means at
@@ -108,10 +108,10 @@ type Behaviour struct {
 	// Default false: a Node has the name of its instance.
 	ChooseNodeNames bool `json:"ownNodeNames,omitempty"`
 
-	// NodeInitDelay simulates a cloud-controller-manager. NodeInitDelay is the time from a Node's registration until the
+	// NodeInitializationDelay simulates a cloud-controller-manager. NodeInitializationDelay is the time from a Node's registration until the
 	// Node gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. With the default 0,
 	// the kubelet sets the provider ID, and the Node has no taint.
-	NodeInitDelay virtual.Duration `json:"nodeInit,omitempty"`
+	NodeInitializationDelay virtual.Duration `json:"nodeInit,omitempty"`
 
 	// PageSize is the number of instances in a page of list and status. With the default 0, one page has all instances.
 	PageSize int `json:"pageSize,omitempty"`
@@ -163,8 +163,8 @@ type Fault struct {
 	Machine string `json:"machine,omitempty"` // name of the machine; empty: all machines
 	Class   string `json:"class,omitempty"`   // class as namespace/name; empty: all classes
 
-	// FailureCount is the number of calls that fail before the cloud removes the fault; zero means no limit.
-	FailureCount int              `json:"count,omitempty"`
+	// MaxFailures is the number of calls that fail before the cloud removes the fault; zero means no limit.
+	MaxFailures  int              `json:"count,omitempty"`
 	Lifetime     virtual.Duration `json:"for,omitempty"`         // lifetime of the fault; zero means no limit
 	EveryNthCall int              `json:"every,omitempty"`       // only every Nth matching call fails; zero: every call
 	Probability  float64          `json:"probability,omitempty"` // probability that a matching call fails; zero means 1
@@ -209,5 +209,5 @@ type Stats struct {
 	CreatedNodes    int               `json:"nodes"`        // Nodes created
 	CleanedUpNodes  int               `json:"nodesCleaned"` // Nodes deleted because their instance was gone
 	Calls           map[Operation]int `json:"calls"`
-	Errors          map[string]int    `json:"errors"` // refusals, by error code
+	RefusalsByCode  map[string]int    `json:"errors"` // refusals, by error code
 }

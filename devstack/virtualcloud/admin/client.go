@@ -63,17 +63,17 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
-// VanishInstance makes an instance vanish. If no instance or more than one instance has the machine name,
-// VanishInstance returns an error.
-func (c *Client) VanishInstance(ctx context.Context, v VanishRequest) error {
+// MakeInstanceVanish makes an instance vanish. If no instance or more than one instance has the machine name,
+// MakeInstanceVanish returns an error.
+func (c *Client) MakeInstanceVanish(ctx context.Context, v VanishRequest) error {
 	return c.sendRequest(ctx, http.MethodPost, PathVanish, v, nil)
 }
 
-// RejoinNodes registers missing Nodes of live instances again, and removes the Nodes of instances that are gone. Call
-// RejoinNodes after an API server was restored to an older state. In a real cluster, restarted kubelets and a
+// ResyncNodes registers missing Nodes of live instances again, and removes the Nodes of instances that are gone. Call
+// ResyncNodes after an API server was restored to an older state. In a real cluster, restarted kubelets and a
 // cloud-controller-manager do the same.
-func (c *Client) RejoinNodes(ctx context.Context) error {
-	return c.sendRequest(ctx, http.MethodPost, PathRejoin, nil, nil)
+func (c *Client) ResyncNodes(ctx context.Context) error {
+	return c.sendRequest(ctx, http.MethodPost, PathResyncNodes, nil, nil)
 }
 
 // CreateByHand creates an instance regardless of faults, quotas and client tokens, for example a foreign instance, an

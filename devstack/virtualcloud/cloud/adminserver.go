@@ -36,11 +36,11 @@ func (c *Cloud) registerAdminHandlers(mux *http.ServeMux) {
 		if err := decodeBody(r, &v); err != nil {
 			return nil, err
 		}
-		return struct{}{}, c.VanishInstance(v)
+		return struct{}{}, c.MakeInstanceVanish(v)
 	}))
 	mux.HandleFunc(
-		"POST "+admin.PathRejoin,
-		adminHandler(c, func(*http.Request) (any, error) { return struct{}{}, c.RejoinNodes() }),
+		"POST "+admin.PathResyncNodes,
+		adminHandler(c, func(*http.Request) (any, error) { return struct{}{}, c.ResyncNodes() }),
 	)
 	mux.HandleFunc("POST "+admin.PathCreateByHand, adminHandler(c, func(r *http.Request) (any, error) {
 		var request virtual.CreateRequest

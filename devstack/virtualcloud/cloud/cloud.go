@@ -101,7 +101,7 @@ func (c *Cloud) commitRecord(what entryKind, r instanceRecord, userData []byte) 
 		return provider.Errorf(provider.Internal, "the cloud could not write its records")
 	}
 	c.state.applyEntry(e)
-	if c.store.logSize > c.store.compactionThreshold {
+	if c.store.logSizeBytes > c.store.compactionThresholdBytes {
 		if err := c.store.compactLog(c.state, time.Now()); err != nil {
 			c.logger.Error("compact log", "error", err) // if compactLog fails, the old log is still complete and open
 		}
@@ -165,7 +165,7 @@ func (c *Cloud) Limits() virtual.Limits {
 	defer c.mu.Unlock()
 	return virtual.Limits{
 		HonorsClientTokens: c.behaviour.HonorClientTokens,
-		ConsistencyWindow:  c.behaviour.AcceptLatency + c.behaviour.Staleness,
+		ConsistencyWindow:  c.behaviour.AcceptLatency + c.behaviour.ReadStaleness,
 	}
 }
 

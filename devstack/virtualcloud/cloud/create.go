@@ -42,7 +42,7 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	c.mu.Unlock()
 	way.acceptTime = now.Add(way.notAfterGrace)
 	way.runningTime = now.Add(
-		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + latencyOffset(request),
+		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + createLatencyOffset(request),
 	)
 	if way.runningTime.Before(way.acceptTime) {
 		way.runningTime = way.acceptTime
@@ -70,9 +70,9 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	}
 }
 
-// latencyOffset returns the difference between an instance's create latency and its class's create latency. The
-// difference is between -createSpread and +createSpread, and depends only on the instance's name.
-func latencyOffset(request virtual.CreateRequest) time.Duration {
+// createLatencyOffset returns the difference between an instance's create latency and its class's create latency. The
+// difference is between -maxCreateDeviation and +maxCreateDeviation, and depends only on the instance's name.
+func createLatencyOffset(request virtual.CreateRequest) time.Duration {
 	if request.Spec.CreateSpread == nil {
 		return 0
 	}
@@ -112,7 +112,7 @@ func (c *Cloud) storeOrReplayCreate(way pendingCreate) (virtual.Instance, error)
 	if err := c.checkRequestExpiryLocked(request, now, way.notAfterGrace); err != nil {
 		return virtual.Instance{}, err
 	}
-	if earlier := c.state.records[c.state.numberByToken[request.ClientToken]]; c.behaviour.HonorClientTokens &&
+	if earlier := c.state.records[c.state.latestNumberByToken[request.ClientToken]]; c.behaviour.HonorClientTokens &&
 		request.ClientToken != "" && earlier != nil && earlier.existsAtTime(now) {
 		c.stats.TokenReplays++
 		return earlier.instanceAtTime(now), nil
@@ -129,7 +129,7 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 		runs = now
 	}
 	r := instanceRecord{
-		Number:      c.state.nextNumber,
+		Number:      c.state.nextInstanceNumber,
 		Name:        request.Name,
 		Tags:        request.Tags,
 		Spec:        request.Spec,
@@ -138,13 +138,13 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 		RunningAt:   runs,
 		BootedAt:    runs.Add(time.Duration(classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency))),
 	}
-	if r.NodeInitDelay = time.Duration(c.behaviour.NodeInitDelay); c.behaviour.ChooseNodeNames {
+	if r.NodeInitializationDelay = time.Duration(c.behaviour.NodeInitializationDelay); c.behaviour.ChooseNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")
 	}
 	if err := c.commitRecord(entryCreated, r, request.UserData); err != nil {
 		return virtual.Instance{}, err
 	}
-	c.logger.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.Machine)
+	c.logger.Debug("instance accepted", "instance", r.id(), "machine", r.Tags.MachineName)
 	c.registry.scheduleSync(r.Number, time.Until(r.BootedAt))
 	return r.instanceAtTime(now), nil
 }

@@ -10,8 +10,8 @@ import (
 	"millwright/provider"
 )
 
-// faultSubject names the machine and the class that a call concerns. A Fault can be limited to a machine or a class.
-type faultSubject struct{ machine, class string }
+// callSubject names the machine and the class that a call concerns. A Fault can be limited to a machine or a class.
+type callSubject struct{ machine, class string }
 
 // callGate decides whether a call is refused: first by rate limits, then by faults.
 type callGate struct {
@@ -22,9 +22,9 @@ type callGate struct {
 // activeFault is a Fault in effect, with its end, the number of matching calls, and its random numbers.
 type activeFault struct {
 	admin.Fault
-	endsAt       time.Time // end of the fault; zero: the fault has no end
-	matchedCalls int       // number of matching calls so far
-	random       *rand.Rand
+	endsAt           time.Time // end of the fault; zero: the fault has no end
+	matchedCallCount int       // number of matching calls so far
+	random           *rand.Rand
 }
 
 func newActiveFault(f admin.Fault, now time.Time) *activeFault {
@@ -36,13 +36,13 @@ func newActiveFault(f admin.Fault, now time.Time) *activeFault {
 	return use
 }
 
-// appliesToCall counts a matching call, and reports whether the fault refuses the call.
-func (f *activeFault) appliesToCall(op admin.Operation, about faultSubject) bool {
+// countAndMatchCall counts a matching call, and reports whether the fault refuses the call.
+func (f *activeFault) countAndMatchCall(op admin.Operation, about callSubject) bool {
 	if f.Operation != op || (f.Machine != "" && f.Machine != about.machine) || (f.Class != "" && f.Class != about.class) {
 		return false
 	}
-	f.matchedCalls++
-	if f.EveryNthCall > 1 && f.matchedCalls%f.EveryNthCall != 0 {
+	f.matchedCallCount++
+	if f.EveryNthCall > 1 && f.matchedCallCount%f.EveryNthCall != 0 {
 		return false
 	}
 	return f.Probability == 0 || f.random.Float64() < f.Probability
@@ -57,14 +57,14 @@ func (f *activeFault) refusal() *provider.Error {
 }
 
 // matchingFault returns the first fault that applies to the call; nil if none applies.
-func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now time.Time) *activeFault {
+func (g *callGate) matchingFault(op admin.Operation, about callSubject, now time.Time) *activeFault {
 	g.faults = slices.DeleteFunc(g.faults, func(f *activeFault) bool { return isPast(f.endsAt, now) })
 	for i, f := range g.faults {
-		if !f.appliesToCall(op, about) {
+		if !f.countAndMatchCall(op, about) {
 			continue
 		}
-		if f.FailureCount > 0 {
-			if f.FailureCount--; f.FailureCount == 0 {
+		if f.MaxFailures > 0 {
+			if f.MaxFailures--; f.MaxFailures == 0 {
 				g.faults = slices.Delete(g.faults, i, i+1)
 			}
 		}
@@ -75,8 +75,8 @@ func (g *callGate) matchingFault(op admin.Operation, about faultSubject, now tim
 
 // tokenBucket is the state of the token bucket of one operation.
 type tokenBucket struct {
-	tokens   float64
-	filledAt time.Time
+	tokens     float64
+	refilledAt time.Time
 }
 
 // takeToken takes a token from the operation's bucket. If the bucket has no token, takeToken returns an error with the
@@ -84,14 +84,14 @@ type tokenBucket struct {
 func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time.Time) error {
 	b := g.buckets[op]
 	if b == nil {
-		b = &tokenBucket{tokens: float64(limit.Burst), filledAt: now}
+		b = &tokenBucket{tokens: float64(limit.Burst), refilledAt: now}
 		if g.buckets == nil {
 			g.buckets = map[admin.Operation]*tokenBucket{}
 		}
 		g.buckets[op] = b
 	}
-	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.filledAt).Seconds()*limit.TokensPerSecond)
-	b.filledAt = now
+	b.tokens = min(float64(limit.Burst), b.tokens+now.Sub(b.refilledAt).Seconds()*limit.TokensPerSecond)
+	b.refilledAt = now
 	if b.tokens >= 1 {
 		b.tokens--
 		return nil
@@ -109,7 +109,7 @@ func (g *callGate) takeToken(op admin.Operation, limit admin.RateLimit, now time
 
 // admitCall counts a call and returns an error if a rate limit or a fault refuses the call. An admitted call waits
 // while its operation hangs. If admitCall returns a fault, the call takes effect and then fails with this fault.
-func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about faultSubject) (*activeFault, error) {
+func (c *Cloud) admitCall(ctx context.Context, op admin.Operation, about callSubject) (*activeFault, error) {
 	c.mu.Lock()
 	now := time.Now()
 	if c.stats.Calls == nil {

@@ -15,8 +15,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// codesOfAdmittedCalls admits a number of create calls and returns the code of each call.
-func codesOfAdmittedCalls(t *testing.T, c *Cloud, calls int, about faultSubject) []provider.Code {
+// admitCreateCalls admits a number of create calls and returns the code of each call.
+func admitCreateCalls(t *testing.T, c *Cloud, calls int, about callSubject) []provider.Code {
 	t.Helper()
 	got := []provider.Code{}
 	for range calls {
@@ -30,19 +30,19 @@ func TestFaultsFailMatchingCalls(t *testing.T) {
 	const bad = provider.Internal
 	for name, row := range map[string]struct {
 		fault admin.Fault
-		about faultSubject
+		about callSubject
 		want  []provider.Code
 	}{
-		"for ever":         {admin.Fault{}, faultSubject{}, []provider.Code{bad, bad, bad, bad}},
-		"twice":            {admin.Fault{FailureCount: 2}, faultSubject{}, []provider.Code{bad, bad, 0, 0}},
-		"every other":      {admin.Fault{EveryNthCall: 2}, faultSubject{}, []provider.Code{0, bad, 0, bad}},
-		"once of every 2":  {admin.Fault{EveryNthCall: 2, FailureCount: 1}, faultSubject{}, []provider.Code{0, bad, 0, 0}},
-		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, faultSubject{}, nil},
-		"another machine":  {admin.Fault{Machine: "b"}, faultSubject{machine: "a"}, []provider.Code{0, 0}},
-		"this machine":     {admin.Fault{Machine: "a"}, faultSubject{machine: "a"}, []provider.Code{bad, bad}},
-		"another class":    {admin.Fault{Class: "x/y"}, faultSubject{class: "x/z"}, []provider.Code{0}},
-		"another call":     {admin.Fault{Operation: admin.OperationDelete}, faultSubject{}, []provider.Code{0}},
-		"after the effect": {admin.Fault{FailsAfterEffect: true}, faultSubject{}, []provider.Code{0}},
+		"for ever":         {admin.Fault{}, callSubject{}, []provider.Code{bad, bad, bad, bad}},
+		"twice":            {admin.Fault{MaxFailures: 2}, callSubject{}, []provider.Code{bad, bad, 0, 0}},
+		"every other":      {admin.Fault{EveryNthCall: 2}, callSubject{}, []provider.Code{0, bad, 0, bad}},
+		"once of every 2":  {admin.Fault{EveryNthCall: 2, MaxFailures: 1}, callSubject{}, []provider.Code{0, bad, 0, 0}},
+		"by dice":          {admin.Fault{Probability: 0.5, Seed: 3}, callSubject{}, nil},
+		"another machine":  {admin.Fault{Machine: "b"}, callSubject{machine: "a"}, []provider.Code{0, 0}},
+		"this machine":     {admin.Fault{Machine: "a"}, callSubject{machine: "a"}, []provider.Code{bad, bad}},
+		"another class":    {admin.Fault{Class: "x/y"}, callSubject{class: "x/z"}, []provider.Code{0}},
+		"another call":     {admin.Fault{Operation: admin.OperationDelete}, callSubject{}, []provider.Code{0}},
+		"after the effect": {admin.Fault{FailsAfterEffect: true}, callSubject{}, []provider.Code{0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
@@ -53,31 +53,31 @@ func TestFaultsFailMatchingCalls(t *testing.T) {
 				}
 				require.NoError(t, c.AddFault(f))
 				if row.want == nil {
-					first := codesOfAdmittedCalls(t, c, 20, row.about)
+					first := admitCreateCalls(t, c, 20, row.about)
 					assert.Contains(t, first, bad)
 					assert.Contains(t, first, provider.OK)
 					c.ClearFaults()
 					require.NoError(t, c.AddFault(f))
-					assert.Equal(t, first, codesOfAdmittedCalls(t, c, 20, row.about), "the seed decides")
+					assert.Equal(t, first, admitCreateCalls(t, c, 20, row.about), "the seed decides")
 					return
 				}
-				assert.Equal(t, row.want, codesOfAdmittedCalls(t, c, len(row.want), row.about))
+				assert.Equal(t, row.want, admitCreateCalls(t, c, len(row.want), row.about))
 			})
 		})
 	}
 }
 
-func TestFaultEndsAfterItsTime(t *testing.T) {
+func TestFaultEndsAfterItsLifetime(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		require.NoError(t, c.AddFault(admin.Fault{
 			Operation: admin.OperationCreate, Code: "ResourceExhausted", Lifetime: virtual.Duration(2 * time.Minute),
 		}))
 		time.Sleep(2*time.Minute - time.Nanosecond)
-		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 1, faultSubject{}))
+		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, admitCreateCalls(t, c, 1, callSubject{}))
 		assert.Len(t, c.Faults(), 1)
 		time.Sleep(time.Nanosecond)
 		assert.Empty(t, c.Faults())
-		assert.Equal(t, []provider.Code{provider.OK}, codesOfAdmittedCalls(t, c, 1, faultSubject{}))
+		assert.Equal(t, []provider.Code{provider.OK}, admitCreateCalls(t, c, 1, callSubject{}))
 	})
 }
 
@@ -88,15 +88,15 @@ func TestRateLimitReturnsRetryAfter(t *testing.T) {
 				admin.OperationCreate: {TokensPerSecond: 2, Burst: 3, Code: "ResourceExhausted"},
 			}
 		})
-		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 4, faultSubject{}))
-		_, err := c.admitCall(t.Context(), admin.OperationCreate, faultSubject{})
+		assert.Equal(t, []provider.Code{0, 0, 0, provider.ResourceExhausted}, admitCreateCalls(t, c, 4, callSubject{}))
+		_, err := c.admitCall(t.Context(), admin.OperationCreate, callSubject{})
 		refusal, ok := errors.AsType[*provider.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 500*time.Millisecond, refusal.RetryAfter)
-		_, err = c.admitCall(t.Context(), admin.OperationDelete, faultSubject{})
+		_, err = c.admitCall(t.Context(), admin.OperationDelete, callSubject{})
 		require.NoError(t, err, "other calls are not limited")
 		time.Sleep(500 * time.Millisecond)
-		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, codesOfAdmittedCalls(t, c, 2, faultSubject{}))
+		assert.Equal(t, []provider.Code{0, provider.ResourceExhausted}, admitCreateCalls(t, c, 2, callSubject{}))
 	})
 }
 
@@ -108,17 +108,17 @@ func TestHangEndsOnReleaseOrClientDisconnect(t *testing.T) {
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := c.admitCall(ctx, admin.OperationCreate, faultSubject{})
+		_, err := c.admitCall(ctx, admin.OperationCreate, callSubject{})
 		assert.Equal(t, provider.Canceled, provider.CodeOfError(err))
 		assert.Equal(t, time.Minute, time.Since(begun))
 
 		released := make(chan error)
 		go func() {
-			_, err := c.admitCall(t.Context(), admin.OperationCreate, faultSubject{})
+			_, err := c.admitCall(t.Context(), admin.OperationCreate, callSubject{})
 			released <- err
 		}()
 		synctest.Wait()
-		editBehaviour(t, c, func(b *admin.Behaviour) { b.Staleness = 1 }) // Hangs is unchanged, so the call still hangs
+		editBehaviour(t, c, func(b *admin.Behaviour) { b.ReadStaleness = 1 }) // Hangs is unchanged, so the call still hangs
 		synctest.Wait()
 		assert.Empty(t, released)
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.HangPoints = nil })
@@ -132,7 +132,7 @@ func TestInvalidFaultsAndBehavioursAreRefused(t *testing.T) {
 	for want, f := range map[string]admin.Fault{
 		`operation: "explode"`:     {Operation: "explode", Code: "Internal"},
 		`code: "Bad" is no code`:   {Operation: admin.OperationCreate, Code: "Bad"},
-		`must not be negative`:     {Operation: admin.OperationCreate, Code: "Internal", FailureCount: -1},
+		`must not be negative`:     {Operation: admin.OperationCreate, Code: "Internal", MaxFailures: -1},
 		`probability: 2 is not`:    {Operation: admin.OperationCreate, Code: "Internal", Probability: 2},
 		`operation: "" is none of`: {Code: "Internal"},
 	} {

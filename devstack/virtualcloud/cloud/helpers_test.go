@@ -36,7 +36,7 @@ func crashCloud(t *testing.T, c *Cloud) {
 func newCreateRequest(machine string) virtual.CreateRequest {
 	return virtual.CreateRequest{
 		Name: machine,
-		Tags: virtual.Tags{Cluster: "c1", Class: "shop/pool", Machine: machine, MachineUID: "uid-" + machine},
+		Tags: virtual.Tags{Cluster: "c1", Class: "shop/pool", MachineName: machine, MachineUID: "uid-" + machine},
 		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 	}
 }

@@ -20,9 +20,9 @@ import (
 
 // KWOK selects its Nodes by this label and this annotation.
 const (
-	kwokLabel      = "type"
-	kwokLabelValue = "kwok"
-	kwokAnnotation = "kwok.x-k8s.io/node"
+	kwokLabelKey      = "type"
+	kwokLabelValue    = "kwok"
+	kwokAnnotationKey = "kwok.x-k8s.io/node"
 )
 
 // The client's rate limit allows 1,000 Nodes in a few seconds, so that the cloud is not the bottleneck of a
@@ -110,7 +110,7 @@ func (k kubeNodeClient) StopKubelet(ctx context.Context, instance virtual.Instan
 		return err
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": node.UID, "labels": map[string]any{kwokLabel: nil},
+		"uid": node.UID, "labels": map[string]any{kwokLabelKey: nil},
 	}})
 	if err != nil {
 		return fmt.Errorf("encode patch: %w", err)
@@ -152,7 +152,7 @@ func newNode(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: instance.NodeName,
 			Labels: map[string]string{
-				kwokLabel:                      kwokLabelValue,
+				kwokLabelKey:                   kwokLabelValue,
 				corev1.LabelHostname:           instance.NodeName,
 				corev1.LabelOSStable:           "linux",
 				corev1.LabelArchStable:         "amd64",
@@ -161,7 +161,7 @@ func newNode(instance virtual.Instance, spec virtual.Spec) *corev1.Node {
 				corev1.LabelInstanceTypeStable: spec.InstanceType,
 			},
 			Annotations: map[string]string{
-				kwokAnnotation: "fake",
+				kwokAnnotationKey: "fake",
 				// A kubelet sets this annotation; the attach-detach controller ignores the volumes of a Node without
 				// it.
 				"volumes.kubernetes.io/controller-managed-attach-detach": "true",

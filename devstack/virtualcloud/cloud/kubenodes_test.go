@@ -14,7 +14,7 @@ import (
 	"millwright/provider/virtual"
 )
 
-func TestNodeHasTheFieldsOfKubeletAndCloud(t *testing.T) {
+func TestRegisteredNodeHasKubeletAndCloudFields(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodeClient{client}
 	r := instanceRecord{Number: 300, Name: "m", Spec: newCreateRequest("m").Spec}
@@ -75,7 +75,7 @@ func TestOnlyTheInstancesOwnNodeIsChanged(t *testing.T) {
 }
 
 // A kubelet that expects a cloud-controller-manager registers its Node without a provider ID.
-func TestABareNodeIsInitializedLater(t *testing.T) {
+func TestAnUninitializedNodeIsInitializedLater(t *testing.T) {
 	client := fake.NewClientset()
 	nodes := kubeNodeClient{client}
 	r := instanceRecord{Number: 1, Name: "m", NodeName: "ip-10-0-0-1", Spec: newCreateRequest("m").Spec}

@@ -49,7 +49,7 @@ func TestClassOverridesLatency(t *testing.T) {
 	})
 }
 
-func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
+func TestCreateLatenciesOfAClassMayVary(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		took := func(name string) time.Duration {
 			r := newCreateRequest(name)
@@ -73,7 +73,7 @@ func TestCreateLatenciesOfAClassMaySpread(t *testing.T) {
 func TestInstanceIsInvisibleUntilItsCreateRequestIsAccepted(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
-			b.AcceptLatency, b.Staleness = virtual.Duration(2*time.Second), virtual.Duration(time.Second)
+			b.AcceptLatency, b.ReadStaleness = virtual.Duration(2*time.Second), virtual.Duration(time.Second)
 		})
 		begun := time.Now()
 		go mustCreateInstance(t, c, newCreateRequest("a"))
@@ -88,7 +88,7 @@ func TestInstanceIsInvisibleUntilItsCreateRequestIsAccepted(t *testing.T) {
 func TestReadsAreStaleAndWritesAreNot(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		editBehaviour(t, c, func(b *admin.Behaviour) {
-			b.Staleness, b.DeleteLatency = virtual.Duration(5*time.Second), virtual.Duration(2*time.Second)
+			b.ReadStaleness, b.DeleteLatency = virtual.Duration(5*time.Second), virtual.Duration(2*time.Second)
 		})
 		mustCreateInstance(t, c, newCreateRequest("a"))
 		assert.Empty(t, c.lookupByUID("c1", "uid-a", "", "").Items)
@@ -164,7 +164,7 @@ func TestConcurrentRequestsWithSameClientTokenCreateOneInstance(t *testing.T) {
 	})
 }
 
-func TestLateRequestIsRefused(t *testing.T) {
+func TestExpiredCreateRequestIsRefused(t *testing.T) {
 	runInSynctestBubble(t, func(t *testing.T, c *Cloud) {
 		r := newCreateRequest("a")
 		r.NotAfter = time.Now()

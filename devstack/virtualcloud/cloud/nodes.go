@@ -109,20 +109,20 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	r, cleanup, ok := n.cloud.copyRecord(number)
 	now := time.Now()
 	switch {
-	case !ok || r.NodeFinished:
+	case !ok || r.NodeSyncFinished:
 		return 0, nil
 	case isPast(r.GoneAt, now):
 		return n.cleanUpNode(ctx, r, now, cleanup)
-	case !r.RegisteredAt.IsZero() && !r.NodeInitialized && r.NodeInitDelay > 0:
+	case !r.RegisteredAt.IsZero() && !r.NodeInitialized && r.NodeInitializationDelay > 0:
 		return n.initializeNode(ctx, r, now)
 	case !r.RegisteredAt.IsZero():
 		return timeUntilEnd(r, now), nil
-	case r.Spec.NeverBoots, isPast(r.DeletedAt, now), r.Spec.NeedsInitialize && r.InitializedAt.IsZero():
+	case r.Spec.NeverBoots, isPast(r.DeletedAt, now), r.Spec.NeedsInitialization && r.InitializedAt.IsZero():
 		return timeUntilEnd(r, now), nil
 	case r.BootedAt.After(now):
 		return r.BootedAt.Sub(now), nil
 	}
-	if err := n.nodeClient.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInitDelay > 0); err != nil {
+	if err := n.nodeClient.Register(ctx, r.instanceAtTime(now), r.Spec, r.NodeInitializationDelay > 0); err != nil {
 		return 0, err
 	}
 	// The instance may have ended during the creation of its Node, so the registry processes the instance again at
@@ -130,9 +130,9 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.RegisteredAt = now })
 }
 
-// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInitDelay has passed.
+// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInitializationDelay has passed.
 func (n *nodeRegistry) initializeNode(ctx context.Context, r instanceRecord, now time.Time) (time.Duration, error) {
-	if due := r.RegisteredAt.Add(r.NodeInitDelay); due.After(now) {
+	if due := r.RegisteredAt.Add(r.NodeInitializationDelay); due.After(now) {
 		return due.Sub(now), nil
 	}
 	if err := n.nodeClient.Initialize(ctx, r.instanceAtTime(now)); err != nil {
@@ -167,7 +167,7 @@ func (n *nodeRegistry) cleanUpNode(
 				return 0, err
 			}
 		}
-		if !r.KeepNode {
+		if !r.NodeRemains {
 			if due := r.GoneAt.Add(cleanup); due.After(now) {
 				return due.Sub(now), nil
 			}
@@ -175,10 +175,10 @@ func (n *nodeRegistry) cleanUpNode(
 			if err != nil {
 				return 0, err
 			}
-			n.cloud.countCleanup(removed)
+			n.cloud.countNodeCleanup(removed)
 		}
 	}
-	return 0, n.cloud.updateRecord(r.Number, entryNodeFinished, func(r *instanceRecord) { r.NodeFinished = true })
+	return 0, n.cloud.updateRecord(r.Number, entryNodeSyncFinished, func(r *instanceRecord) { r.NodeSyncFinished = true })
 }
 
 // copyRecord returns a copy of an instance's record, and Behaviour.NodeCleanupDelay; false if there is no record.
@@ -208,19 +208,19 @@ func (c *Cloud) updateRecord(number int, what entryKind, change func(*instanceRe
 	return c.commitRecord(what, r, nil)
 }
 
-// RejoinNodes makes the registry process each instance again. The registry registers the Node again, or removes it if
+// ResyncNodes makes the registry process each instance again. The registry registers the Node again, or removes it if
 // the instance is gone.
-func (c *Cloud) RejoinNodes() error {
+func (c *Cloud) ResyncNodes() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	for _, number := range c.state.recordNumbers {
 		r := *c.state.records[number]
-		r.NodeFinished = false
+		r.NodeSyncFinished = false
 		if r.existsAtTime(now) {
 			r.RegisteredAt, r.NodeInitialized = time.Time{}, false
 		}
-		if err := c.commitRecord(entryRejoined, r, nil); err != nil {
+		if err := c.commitRecord(entryNodeResynced, r, nil); err != nil {
 			return err
 		}
 		c.registry.scheduleSync(number, 0)
@@ -228,7 +228,7 @@ func (c *Cloud) RejoinNodes() error {
 	return nil
 }
 
-func (c *Cloud) countCleanup(removed bool) {
+func (c *Cloud) countNodeCleanup(removed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if removed {

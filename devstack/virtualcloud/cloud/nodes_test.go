@@ -12,8 +12,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// runWithNodes runs a test in a synctest bubble, with Nodes in memory.
-func runWithNodes(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodeClient)) {
+// runWithMemoryNodeClient runs a test in a synctest bubble, with Nodes in memory.
+func runWithMemoryNodeClient(t *testing.T, test func(t *testing.T, dir string, nodes *memoryNodeClient)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { test(t, t.TempDir(), &memoryNodeClient{}) })
 }
@@ -25,7 +25,7 @@ func advanceTime(d time.Duration) {
 }
 
 func TestNodeRegistersAfterTheBootLatency(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		r := newCreateRequest("a")
@@ -41,12 +41,12 @@ func TestNodeRegistersAfterTheBootLatency(t *testing.T) {
 	})
 }
 
-func TestNodeWaitsForInitialize(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+func TestNodeRegistersOnlyAfterTheInitializeCall(t *testing.T) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		r := newCreateRequest("a")
-		r.Spec.NeedsInitialize, r.Spec.BootLatency = true, durationPointer(time.Second)
+		r.Spec.NeedsInitialization, r.Spec.BootLatency = true, durationPointer(time.Second)
 		mustCreateInstance(t, c, r)
 		advanceTime(time.Hour)
 		assert.Empty(t, nodes.nodeNames())
@@ -58,7 +58,7 @@ func TestNodeWaitsForInitialize(t *testing.T) {
 }
 
 func TestInstanceThatNeverBootsRegistersNoNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		r := newCreateRequest("a")
@@ -73,7 +73,7 @@ func TestInstanceThatNeverBootsRegistersNoNode(t *testing.T) {
 }
 
 func TestInstanceDeletedBeforeBootRegistersNoNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		r := newCreateRequest("a")
@@ -86,7 +86,7 @@ func TestInstanceDeletedBeforeBootRegistersNoNode(t *testing.T) {
 }
 
 func TestNodeRegistrationIsRetriedWhileAPIServerIsUnavailable(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		nodes.setAPIServerUnavailable(true)
@@ -101,7 +101,7 @@ func TestNodeRegistrationIsRetriedWhileAPIServerIsUnavailable(t *testing.T) {
 }
 
 func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		r := newCreateRequest("a")
@@ -123,7 +123,7 @@ func TestNodeIsCleanedUpSomeTimeAfterItsInstance(t *testing.T) {
 // An API server that was restored to an older state lacks the Node of a live instance, and has the Node of an instance
 // that is gone.
 func TestNodesRejoinARestoredAPIServer(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		mustCreateInstance(t, c, newCreateRequest("gone"))
@@ -139,14 +139,14 @@ func TestNodesRejoinARestoredAPIServer(t *testing.T) {
 		require.NoError(t, nodes.Register(t.Context(), gone, virtual.Spec{}, false))
 		advanceTime(time.Hour)
 		assert.Equal(t, []string{"gone"}, nodes.nodeNames(), "nothing happens by itself")
-		require.NoError(t, c.RejoinNodes())
+		require.NoError(t, c.ResyncNodes())
 		advanceTime(time.Second)
 		assert.Equal(t, []string{"lost"}, nodes.nodeNames())
 	})
 }
 
-func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+func TestCleanUpKeepsTheNodeOfANewerInstance(t *testing.T) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		mustCreateInstance(t, c, newCreateRequest("a"))
@@ -161,16 +161,16 @@ func TestCleanUpLeavesASuccessorsNodeAlone(t *testing.T) {
 	})
 }
 
-func TestVanishedInstanceLeavesADeadNode(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+func TestVanishedInstanceLeavesANodeWithoutKubelet(t *testing.T) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		mustCreateInstance(t, c, newCreateRequest("a"))
 		mustCreateInstance(t, c, newCreateRequest("b"))
 		advanceTime(time.Second)
-		require.NoError(t, c.VanishInstance(admin.VanishRequest{Machine: "a"}))
-		require.NoError(t, c.VanishInstance(admin.VanishRequest{ID: "i-2", DeleteNode: true}))
-		assert.Error(t, c.VanishInstance(admin.VanishRequest{Machine: "a"}), "it is gone")
+		require.NoError(t, c.MakeInstanceVanish(admin.VanishRequest{Machine: "a"}))
+		require.NoError(t, c.MakeInstanceVanish(admin.VanishRequest{ID: "i-2", DeleteNode: true}))
+		assert.Error(t, c.MakeInstanceVanish(admin.VanishRequest{Machine: "a"}), "it is gone")
 		advanceTime(time.Hour)
 		assert.Equal(t, []string{"a"}, nodes.nodeNames())
 		assert.Contains(t, nodes.stoppedKubelets, "a")
@@ -181,7 +181,7 @@ func TestVanishedInstanceLeavesADeadNode(t *testing.T) {
 }
 
 func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		editBehaviour(t, c, func(b *admin.Behaviour) { b.CreateLatency = virtual.Duration(time.Minute) })
 		gone := newCreateRequest("gone")
@@ -206,14 +206,16 @@ func TestRestartResumesBootsDeletionsAndCleanUps(t *testing.T) {
 	})
 }
 
-func TestCloudWithOwnNodeNamesInitializesNodes(t *testing.T) {
-	runWithNodes(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+func TestCloudThatChoosesNodeNamesInitializesNodes(t *testing.T) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
 		c := openCloud(t, dir, nodes)
 		defer crashCloud(t, c)
 		editBehaviour(
 			t,
 			c,
-			func(b *admin.Behaviour) { b.ChooseNodeNames, b.NodeInitDelay = true, virtual.Duration(time.Minute) },
+			func(b *admin.Behaviour) {
+				b.ChooseNodeNames, b.NodeInitializationDelay = true, virtual.Duration(time.Minute)
+			},
 		)
 		r := newCreateRequest("a")
 		r.Spec.BootLatency = durationPointer(time.Second)

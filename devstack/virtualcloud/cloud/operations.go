@@ -26,7 +26,7 @@ func (c *Cloud) initializeInstance(id string) (virtual.Instance, error) {
 	switch {
 	case err != nil:
 		return virtual.Instance{}, err
-	case !r.Spec.NeedsInitialize:
+	case !r.Spec.NeedsInitialization:
 		return virtual.Instance{}, provider.Errorf(
 			provider.Unimplemented,
 			"instances of class %s are not initialized",
@@ -64,7 +64,7 @@ func (c *Cloud) terminateInstance(id, cluster string) error {
 	if err := c.commitRecord(entryDeleted, r, nil); err != nil {
 		return err
 	}
-	c.logger.Debug("instance terminating", "instance", id, "machine", r.Tags.Machine)
+	c.logger.Debug("instance terminating", "instance", id, "machine", r.Tags.MachineName)
 	c.registry.scheduleSync(r.Number, time.Until(r.GoneAt.Add(time.Duration(c.behaviour.NodeCleanupDelay))))
 	return nil
 }
@@ -83,16 +83,20 @@ func (c *Cloud) listInstances(cluster, class string) virtual.ReadAnswer {
 func (c *Cloud) lookupByUID(cluster, uid, machine, class string) virtual.ReadAnswer {
 	return c.readStaleState(func(w *cloudState, then time.Time) []virtual.Instance {
 		tagged := w.visibleInstances(
-			w.numbersByUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
+			w.recordNumbersByUID[uidKey(virtual.Tags{Cluster: cluster, MachineUID: uid})],
 			then,
 			func(*instanceRecord) bool { return true },
 		)
 		if len(tagged) > 0 || machine == "" {
 			return tagged
 		}
-		return w.visibleInstances(w.numbersByUID[uidKey(virtual.Tags{Cluster: cluster})], then, func(r *instanceRecord) bool {
-			return r.Tags.Machine == machine && r.Tags.Class == class
-		})
+		return w.visibleInstances(
+			w.recordNumbersByUID[uidKey(virtual.Tags{Cluster: cluster})],
+			then,
+			func(r *instanceRecord) bool {
+				return r.Tags.MachineName == machine && r.Tags.Class == class
+			},
+		)
 	})
 }
 
@@ -110,7 +114,7 @@ func (c *Cloud) readStaleState(show func(w *cloudState, then time.Time) []virtua
 	defer c.mu.Unlock()
 	now := time.Now()
 	c.state.lingerTime = time.Duration(c.behaviour.LingerTime)
-	return virtual.ReadAnswer{Now: now, Items: show(c.state, now.Add(-time.Duration(c.behaviour.Staleness)))}
+	return virtual.ReadAnswer{Now: now, Items: show(c.state, now.Add(-time.Duration(c.behaviour.ReadStaleness)))}
 }
 
 // cutPage cuts an answer to one page. The page token is an instance number, not a position. If an instance appears or
@@ -126,14 +130,14 @@ func (c *Cloud) cutPage(answer virtual.ReadAnswer, from string) virtual.ReadAnsw
 	return answer
 }
 
-// VanishInstance makes a live instance vanish at once.
-func (c *Cloud) VanishInstance(v admin.VanishRequest) error {
+// MakeInstanceVanish makes a live instance vanish at once.
+func (c *Cloud) MakeInstanceVanish(v admin.VanishRequest) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()
 	var found []*instanceRecord
 	for _, r := range c.state.liveRecords(now) {
-		if (v.ID != "" && r.hasID(v.ID)) || (v.ID == "" && r.Tags.Machine == v.Machine) {
+		if (v.ID != "" && r.hasID(v.ID)) || (v.ID == "" && r.Tags.MachineName == v.Machine) {
 			found = append(found, r)
 		}
 	}
@@ -145,7 +149,7 @@ func (c *Cloud) VanishInstance(v admin.VanishRequest) error {
 		return provider.Errorf(provider.OutOfRange, "%d instances fit; name one by its id", len(found))
 	}
 	r := *found[0]
-	r.GoneAt, r.Vanished, r.KeepNode = now, true, !v.DeleteNode
+	r.GoneAt, r.Vanished, r.NodeRemains = now, true, !v.DeleteNode
 	if err := c.commitRecord(entryVanished, r, nil); err != nil {
 		return err
 	}

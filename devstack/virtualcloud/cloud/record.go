@@ -28,13 +28,13 @@ type instanceRecord struct {
 	GoneAt        time.Time `json:"gone,omitzero"`        // end of the instance; may be in the future
 	Vanished      bool      `json:"vanished,omitempty"`   // the instance ended without a delete call
 	// the Node stays after the end of the instance, without its simulated kubelet
-	KeepNode bool `json:"keepNode,omitempty"`
+	NodeRemains bool `json:"keepNode,omitempty"`
 
-	NodeName        string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
-	NodeInitDelay   time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
-	RegisteredAt    time.Time     `json:"registered,omitzero"`  // time of the Node's creation
-	NodeInitialized bool          `json:"nodeInited,omitempty"` // the Node has its provider ID and no uninitializedTaint
-	NodeFinished    bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
+	NodeName                string        `json:"nodeName,omitempty"`   // Node name chosen by the cloud; empty: Name
+	NodeInitializationDelay time.Duration `json:"nodeInit,omitempty"`   // time from Registered to the Node's initialization
+	RegisteredAt            time.Time     `json:"registered,omitzero"`  // time of the Node's creation
+	NodeInitialized         bool          `json:"nodeInited,omitempty"` // the Node has its provider ID and no uninitializedTaint
+	NodeSyncFinished        bool          `json:"nodeEnded,omitempty"`  // the instance is gone, and its Node needs no further work
 }
 
 func (r *instanceRecord) id() string { return fmt.Sprintf("i-%d", r.Number) }
@@ -71,16 +71,16 @@ func (r *instanceRecord) instanceAtTime(t time.Time) virtual.Instance {
 		state = virtual.StateRunning
 	}
 	return virtual.Instance{
-		ID:              r.id(),
-		ProviderID:      virtual.ProviderID(r.Spec.Region, r.id()),
-		Name:            r.Name,
-		NodeName:        r.nodeName(t),
-		Tags:            r.Tags,
-		State:           state,
-		NeedsInitialize: r.Spec.NeedsInitialize,
-		Initialized:     isPast(r.InitializedAt, t),
-		Address:         r.address(),
-		Created:         r.AcceptedAt,
+		ID:                  r.id(),
+		ProviderID:          virtual.ProviderID(r.Spec.Region, r.id()),
+		Name:                r.Name,
+		NodeName:            r.nodeName(t),
+		Tags:                r.Tags,
+		State:               state,
+		NeedsInitialization: r.Spec.NeedsInitialization,
+		Initialized:         isPast(r.InitializedAt, t),
+		Address:             r.address(),
+		Created:             r.AcceptedAt,
 	}
 }
 

@@ -41,7 +41,7 @@ func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 		c.writeRefusal(w, r, err)
 		return
 	}
-	about := faultSubject{machine: request.Tags.Machine, class: request.Tags.Class}
+	about := callSubject{machine: request.Tags.MachineName, class: request.Tags.Class}
 	c.serveCall(
 		w,
 		r,
@@ -54,7 +54,7 @@ func (c *Cloud) serveCreate(w http.ResponseWriter, r *http.Request) {
 func (c *Cloud) serveList(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	class := query.Get("class")
-	c.serveCall(w, r, admin.OperationList, faultSubject{class: class}, func(context.Context) (any, error) {
+	c.serveCall(w, r, admin.OperationList, callSubject{class: class}, func(context.Context) (any, error) {
 		return c.cutPage(c.listInstances(query.Get("cluster"), class), query.Get("page")), nil
 	})
 }
@@ -66,7 +66,7 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 		w,
 		r,
 		admin.OperationStatus,
-		c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
+		c.findCallSubject(func(r *instanceRecord) bool { return r.hasID(id) || (uid != "" && r.Tags.MachineUID == uid) }),
 		func(context.Context) (any, error) {
 			if id != "" {
 				return c.cutPage(c.lookupByID(cluster, id), query.Get("page")), nil
@@ -77,34 +77,34 @@ func (c *Cloud) serveLookup(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Cloud) serveLimits(w http.ResponseWriter, r *http.Request) {
-	c.serveCall(w, r, admin.OperationLimits, faultSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
+	c.serveCall(w, r, admin.OperationLimits, callSubject{}, func(context.Context) (any, error) { return c.Limits(), nil })
 }
 
 func (c *Cloud) serveInitialize(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
-	c.serveCall(w, r, admin.OperationInitialize, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.OperationInitialize, c.findCallSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return c.initializeInstance(id) })
 }
 
 func (c *Cloud) serveDelete(w http.ResponseWriter, r *http.Request) {
 	id, cluster := r.PathValue("id"), r.URL.Query().Get("cluster")
-	c.serveCall(w, r, admin.OperationDelete, c.findFaultSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
+	c.serveCall(w, r, admin.OperationDelete, c.findCallSubject(func(r *instanceRecord) bool { return r.hasID(id) }),
 		func(context.Context) (any, error) { return struct{}{}, c.terminateInstance(id, cluster) })
 }
 
-// findFaultSubject returns the machine and the class of the live instance that a call concerns, for matching faults.
-func (c *Cloud) findFaultSubject(fits func(*instanceRecord) bool) faultSubject {
+// findCallSubject returns the machine and the class of the live instance that a call concerns, for matching faults.
+func (c *Cloud) findCallSubject(fits func(*instanceRecord) bool) callSubject {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.callGate.faults) == 0 {
-		return faultSubject{}
+		return callSubject{}
 	}
 	for _, r := range c.state.liveRecords(time.Now()) {
 		if fits(r) {
-			return faultSubject{machine: r.Tags.Machine, class: r.Tags.Class}
+			return callSubject{machine: r.Tags.MachineName, class: r.Tags.Class}
 		}
 	}
-	return faultSubject{}
+	return callSubject{}
 }
 
 // serveCall handles one call, in this order: credentials, rate limits, faults, hangs, effect, answer.
@@ -112,7 +112,7 @@ func (c *Cloud) serveCall(
 	w http.ResponseWriter,
 	r *http.Request,
 	op admin.Operation,
-	about faultSubject,
+	about callSubject,
 	effect func(context.Context) (any, error),
 ) {
 	if err := c.authenticate(r); err != nil {

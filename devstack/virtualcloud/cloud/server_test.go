@@ -72,7 +72,7 @@ func TestRefusalIsAnHTTPErrorWithRetryAfter(t *testing.T) {
 	stats, err := back.Stats(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, map[admin.Operation]int{admin.OperationCreate: 1}, stats.Calls)
-	assert.Equal(t, map[string]int{"ResourceExhausted": 1}, stats.Errors)
+	assert.Equal(t, map[string]int{"ResourceExhausted": 1}, stats.RefusalsByCode)
 	assert.NotContains(t, logged.String(), testToken)
 }
 
@@ -157,10 +157,10 @@ func TestAdminAPIChangesTheCloud(t *testing.T) {
 	require.Len(t, instances, 1)
 	assert.Equal(t, "small", instances[0].InstanceType)
 
-	require.NoError(t, back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}))
+	require.NoError(t, back.MakeInstanceVanish(ctx, admin.VanishRequest{Machine: "a"}))
 	require.ErrorContains(
 		t,
-		back.VanishInstance(ctx, admin.VanishRequest{Machine: "a"}),
+		back.MakeInstanceVanish(ctx, admin.VanishRequest{Machine: "a"}),
 		"no live instance fits (NotFound)",
 	)
 	_, err = back.UserData(ctx, planted.ID)

@@ -32,11 +32,11 @@ const goneRecordLifetime = 10 * time.Minute
 // not answer the call that wrote the line. The store does not call fsync: the log must survive the end of the process,
 // but not a crash of the computer.
 type store struct {
-	dir                 string
-	logFile             *os.File
-	logSize             int64 // size of all complete lines, in bytes
-	compactionThreshold int64 // size above which the cloud compacts the log
-	lockFile            *os.File
+	dir                      string
+	logFile                  *os.File
+	logSizeBytes             int64 // size of all complete lines, in bytes
+	compactionThresholdBytes int64 // size above which the cloud compacts the log
+	lockFile                 *os.File
 }
 
 // openStore opens the data folder, rebuilds the state from the log and compacts the log. If another process has the
@@ -100,11 +100,13 @@ func (s *store) loadState() (*cloudState, error) {
 // compactLog drops instances that have been gone for goneRecordLifetime.
 func (s *store) compactLog(w *cloudState, now time.Time) error {
 	w.removeRecords(func(r *instanceRecord) bool {
-		return isPast(r.GoneAt, now.Add(-goneRecordLifetime)) && (r.NodeFinished || r.RegisteredAt.IsZero())
+		return isPast(r.GoneAt, now.Add(-goneRecordLifetime)) && (r.NodeSyncFinished || r.RegisteredAt.IsZero())
 	})
 	var content bytes.Buffer
 	encoder := json.NewEncoder(&content) // Encode ends each value with a line break
-	if err := encoder.Encode(logEntry{Kind: entrySummary, Counters: &w.counters, NextNumber: w.nextNumber}); err != nil {
+	if err := encoder.Encode(
+		logEntry{Kind: entrySummary, Counters: &w.counters, NextInstanceNumber: w.nextInstanceNumber},
+	); err != nil {
 		return fmt.Errorf("encode summary: %w", err)
 	}
 	for _, number := range w.recordNumbers {
@@ -131,9 +133,9 @@ func (s *store) compactLog(w *cloudState, now time.Time) error {
 		_ = s.logFile.Close()
 	}
 	s.logFile = file
-	s.logSize = int64(content.Len())
+	s.logSizeBytes = int64(content.Len())
 	// factor 2, so that a large log is not compacted at each change
-	s.compactionThreshold = max(minCompactionBytes, 2*s.logSize)
+	s.compactionThresholdBytes = max(minCompactionBytes, 2*s.logSizeBytes)
 	return nil
 }
 
@@ -145,10 +147,10 @@ func (s *store) appendEntry(e logEntry) error {
 	}
 	line = append(line, '\n')
 	if _, err := s.logFile.Write(line); err != nil {
-		_ = s.logFile.Truncate(s.logSize) // a partial line, for example on a full disk, would corrupt the next line
+		_ = s.logFile.Truncate(s.logSizeBytes) // a partial line, for example on a full disk, would corrupt the next line
 		return fmt.Errorf("write log: %w", err)
 	}
-	s.logSize += int64(len(line))
+	s.logSizeBytes += int64(len(line))
 	return nil
 }
 

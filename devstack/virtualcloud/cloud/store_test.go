@@ -21,7 +21,7 @@ func makeChanges(t *testing.T, c *Cloud) {
 	t.Helper()
 	for _, name := range []string{"a", "b", "c"} {
 		r := newCreateRequest(name)
-		r.Spec.NeedsInitialize, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
+		r.Spec.NeedsInitialization, r.UserData, r.ClientToken = true, []byte("data of "+name), "token-"+name
 		mustCreateInstance(t, c, r)
 	}
 	_, err := c.initializeInstance("i-1")
@@ -29,7 +29,7 @@ func makeChanges(t *testing.T, c *Cloud) {
 	_, err = c.CreateByHand(newCreateRequest("a"))
 	require.NoError(t, err)
 	require.NoError(t, c.terminateInstance("i-2", "c1"))
-	require.NoError(t, c.VanishInstance(admin.VanishRequest{ID: "i-3"}))
+	require.NoError(t, c.MakeInstanceVanish(admin.VanishRequest{ID: "i-3"}))
 }
 
 func TestCloudStateSurvivesAKill(t *testing.T) {
@@ -72,7 +72,7 @@ func TestCloudStateSurvivesAKill(t *testing.T) {
 
 // If a process is killed during a write, any part of the last line may remain. In each case, the cloud opens with the
 // state before the last line, and accepts new entries.
-func TestTornWriteCountsAsNeverWritten(t *testing.T) {
+func TestIncompleteLastLogLineIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
 	makeChanges(t, c)
@@ -97,7 +97,7 @@ func TestTornWriteCountsAsNeverWritten(t *testing.T) {
 		want := expected[bytes.Count(whole[:cut], []byte("\n"))]
 		require.Equal(t, want.recordNumbers, w.recordNumbers, "cut at byte %d", cut)
 		require.Equal(t, want.counters, w.counters, "cut at byte %d", cut)
-		r := instanceRecord{Number: w.nextNumber, Name: "after", AcceptedAt: time.Now()}
+		r := instanceRecord{Number: w.nextInstanceNumber, Name: "after", AcceptedAt: time.Now()}
 		require.NoError(t, st.appendEntry(logEntry{Kind: entryCreated, Record: &r}))
 		require.NoError(t, st.close())
 		again, err := (&store{dir: torn}).loadState()
@@ -133,7 +133,7 @@ func TestCorruptLogIsRefused(t *testing.T) {
 	}
 }
 
-func TestDataFolderHasOneOwner(t *testing.T) {
+func TestDataFolderIsLockedAgainstASecondCloud(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
 	_, err := Open(Options{Dir: dir})
@@ -172,9 +172,9 @@ func TestCompactionDropsOldRecords(t *testing.T) {
 func TestLogIsCompactedWhileTheCloudRuns(t *testing.T) {
 	dir := t.TempDir()
 	c := openCloud(t, dir, nil)
-	c.store.compactionThreshold = 1 // The next write exceeds this size, so the cloud compacts the log.
+	c.store.compactionThresholdBytes = 1 // The next write exceeds this size, so the cloud compacts the log.
 	mustCreateInstance(t, c, newCreateRequest("a"))
-	assert.GreaterOrEqual(t, c.store.compactionThreshold, int64(minCompactionBytes))
+	assert.GreaterOrEqual(t, c.store.compactionThresholdBytes, int64(minCompactionBytes))
 	mustCreateInstance(t, c, newCreateRequest("b"))
 	crashCloud(t, c)
 	c = openCloud(t, dir, nil)

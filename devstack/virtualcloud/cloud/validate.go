@@ -43,7 +43,7 @@ func validateBehaviour(b admin.Behaviour) error {
 		if limit.TokensPerSecond <= 0 || limit.Burst < 1 {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s: perSecond must be above 0 and burst at least 1", op)
 		}
-		if limit.Code != "" && !isCodeName(limit.Code) {
+		if limit.Code != "" && !isProviderCodeName(limit.Code) {
 			return provider.Errorf(provider.InvalidArgument, "rateLimits.%s.code: %q is no code", op, limit.Code)
 		}
 	}
@@ -70,9 +70,9 @@ func validateFault(f admin.Fault) error {
 		return err
 	}
 	switch {
-	case !isCodeName(f.Code):
+	case !isProviderCodeName(f.Code):
 		return provider.Errorf(provider.InvalidArgument, "code: %q is no code", f.Code)
-	case f.FailureCount < 0 || f.EveryNthCall < 0:
+	case f.MaxFailures < 0 || f.EveryNthCall < 0:
 		return provider.Errorf(provider.InvalidArgument, "count and every must not be negative")
 	case f.Probability < 0 || f.Probability > 1:
 		return provider.Errorf(provider.InvalidArgument, "probability: %v is not between 0 and 1", f.Probability)
@@ -87,8 +87,8 @@ func validateOperation(op admin.Operation) error {
 	return nil
 }
 
-// isCodeName reports whether a text is the name of a code. ParseCode returns Unknown for the name of the code Unknown,
+// isProviderCodeName reports whether a text is the name of a code. ParseCode returns Unknown for the name of the code Unknown,
 // and also for every text that is no code's name.
-func isCodeName(name string) bool {
+func isProviderCodeName(name string) bool {
 	return provider.ParseCode(name) != provider.Unknown || name == provider.Unknown.String()
 }

@@ -10,14 +10,14 @@ import (
 // cloudState has the records of all instances, and the counters. Only applyEntry sets a record, with an entry that is
 // on disk.
 type cloudState struct {
-	nextNumber          int
+	nextInstanceNumber  int
 	counters            savedCounters
 	records             map[int]*instanceRecord
 	userData            map[int][]byte
 	recordNumbers       []int // numbers of all records, in ascending order
 	possiblyLiveNumbers []int // numbers of the instances that may still be live; liveRecords removes ended instances
-	numbersByUID        map[string][]int
-	numberByToken       map[string]int // number of the latest instance, by client token
+	recordNumbersByUID  map[string][]int
+	latestNumberByToken map[string]int // number of the latest instance, by client token
 	lingerTime          time.Duration  // time for which visibleInstances shows an instance that is gone
 }
 
@@ -32,40 +32,40 @@ type savedCounters struct {
 
 func newCloudState() *cloudState {
 	return &cloudState{
-		nextNumber: 1, records: map[int]*instanceRecord{}, userData: map[int][]byte{},
-		numbersByUID: map[string][]int{}, numberByToken: map[string]int{},
+		nextInstanceNumber: 1, records: map[int]*instanceRecord{}, userData: map[int][]byte{},
+		recordNumbersByUID: map[string][]int{}, latestNumberByToken: map[string]int{},
 	}
 }
 
 // logEntry is one line of the log: the new content of a record, or the counters at a compaction.
 type logEntry struct {
-	Kind       entryKind       `json:"kind"`
-	Record     *instanceRecord `json:"record,omitempty"`
-	UserData   []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
-	Counters   *savedCounters  `json:"counters,omitempty"` // only in a summary
-	NextNumber int             `json:"next,omitempty"`     // number of the next instance; only in a summary
+	Kind               entryKind       `json:"kind"`
+	Record             *instanceRecord `json:"record,omitempty"`
+	UserData           []byte          `json:"userData,omitempty"` // only in entries of the kinds created and kept
+	Counters           *savedCounters  `json:"counters,omitempty"` // only in a summary
+	NextInstanceNumber int             `json:"next,omitempty"`     // number of the next instance; only in a summary
 }
 
 // entryKind names the change of a record that a logEntry contains.
 type entryKind string
 
 const (
-	entrySummary         entryKind = "summary" // first line of a compacted log, with the counters
-	entryKept            entryKind = "kept"    // record that a compaction kept; the summary's counters include the record
-	entryCreated         entryKind = "created"
-	entryInitialized     entryKind = "initialized"
-	entryDeleted         entryKind = "deleted"
-	entryVanished        entryKind = "vanished"
-	entryRegistered      entryKind = "registered"
-	entryNodeInitialized entryKind = "nodeInited"
-	entryNodeFinished    entryKind = "nodeEnded"
-	entryRejoined        entryKind = "rejoined" // the registry processes the Node again from the start
+	entrySummary          entryKind = "summary" // first line of a compacted log, with the counters
+	entryKept             entryKind = "kept"    // record that a compaction kept; the summary's counters include the record
+	entryCreated          entryKind = "created"
+	entryInitialized      entryKind = "initialized"
+	entryDeleted          entryKind = "deleted"
+	entryVanished         entryKind = "vanished"
+	entryRegistered       entryKind = "registered"
+	entryNodeInitialized  entryKind = "nodeInited"
+	entryNodeSyncFinished entryKind = "nodeEnded"
+	entryNodeResynced     entryKind = "rejoined" // the registry processes the Node again from the start
 )
 
 // applyEntry applies one log entry to the state.
 func (w *cloudState) applyEntry(e logEntry) {
 	if e.Kind == entrySummary {
-		w.counters, w.nextNumber = *e.Counters, e.NextNumber
+		w.counters, w.nextInstanceNumber = *e.Counters, e.NextInstanceNumber
 		return
 	}
 	r := e.Record
@@ -81,12 +81,12 @@ func (w *cloudState) applyEntry(e logEntry) {
 	if _, known := w.records[r.Number]; !known {
 		w.recordNumbers = append(w.recordNumbers, r.Number)
 		w.possiblyLiveNumbers = append(w.possiblyLiveNumbers, r.Number)
-		w.numbersByUID[uidKey(r.Tags)] = append(w.numbersByUID[uidKey(r.Tags)], r.Number)
+		w.recordNumbersByUID[uidKey(r.Tags)] = append(w.recordNumbersByUID[uidKey(r.Tags)], r.Number)
 		w.userData[r.Number] = e.UserData
 		if r.ClientToken != "" {
-			w.numberByToken[r.ClientToken] = r.Number
+			w.latestNumberByToken[r.ClientToken] = r.Number
 		}
-		w.nextNumber = max(w.nextNumber, r.Number+1)
+		w.nextInstanceNumber = max(w.nextInstanceNumber, r.Number+1)
 	}
 	w.records[r.Number] = r
 }
@@ -94,7 +94,7 @@ func (w *cloudState) applyEntry(e logEntry) {
 // countCreation counts a creation at the record's own time, so that a replay of the log gives the same counters.
 func (w *cloudState) countCreation(r *instanceRecord) {
 	w.counters.CreatedInstances++
-	for _, number := range w.numbersByUID[uidKey(r.Tags)] {
+	for _, number := range w.recordNumbersByUID[uidKey(r.Tags)] {
 		if r.Tags.MachineUID != "" && w.records[number].existsAtTime(r.AcceptedAt) {
 			w.counters.DuplicateInstances++
 			break
@@ -139,7 +139,7 @@ func (w *cloudState) visibleInstances(
 // removeRecords removes the unwanted records.
 func (w *cloudState) removeRecords(unwanted func(*instanceRecord) bool) {
 	fresh := newCloudState()
-	fresh.nextNumber, fresh.counters = w.nextNumber, w.counters
+	fresh.nextInstanceNumber, fresh.counters = w.nextInstanceNumber, w.counters
 	for _, number := range w.recordNumbers {
 		if r := w.records[number]; !unwanted(r) {
 			fresh.applyEntry(logEntry{Kind: entryKept, Record: r, UserData: w.userData[number]})

@@ -192,7 +192,7 @@ func AsUnhealthyMachine(m *clusterv1.Machine) {
 
 // WithDrainHook gives a machine the annotations for a drain by Millwright.
 func WithDrainHook(m *clusterv1.Machine) {
-	WithAnnotation[*clusterv1.Machine](capidrain.AnnotationHook, "millwright")(m)
+	WithAnnotation[*clusterv1.Machine](capidrain.AnnotationPreDrainHook, "millwright")(m)
 	WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "millwright")(m)
 }
 

@@ -28,10 +28,10 @@ import (
 
 // FakeServer is a fake API server with the objects of Cluster API and of its providers.
 type FakeServer struct {
-	Clientset       *FakeClientset // fake clientset of cluster.x-k8s.io
-	ProviderObjects *dynamicfake.FakeDynamicClient
-	Definitions     *metadatafake.FakeMetadataClient
-	Client          *capi.Client
+	Clientset                 *FakeClientset // fake clientset of cluster.x-k8s.io
+	ProviderObjects           *dynamicfake.FakeDynamicClient
+	CustomResourceDefinitions *metadatafake.FakeMetadataClient
+	Client                    *capi.Client
 }
 
 // FakeClientset is a fake clientset with its object tracker.
@@ -56,8 +56,8 @@ func ProviderKinds() []schema.GroupVersionKind {
 	return append(kinds, NewControlPlane().GroupVersionKind())
 }
 
-// NewDefinition returns the CustomResourceDefinition of a kind with these labels.
-func NewDefinition(kind schema.GroupVersionKind, labels map[string]string) *metav1.PartialObjectMetadata {
+// NewCustomResourceDefinition returns the CustomResourceDefinition of a kind with these labels.
+func NewCustomResourceDefinition(kind schema.GroupVersionKind, labels map[string]string) *metav1.PartialObjectMetadata {
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
@@ -103,7 +103,10 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		lists[resource] = kind.Kind + "List"
-		definition := NewDefinition(kind, map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version})
+		definition := NewCustomResourceDefinition(
+			kind,
+			map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version},
+		)
 		if !slices.ContainsFunc(
 			definitions,
 			func(o runtime.Object) bool { return o.(*metav1.PartialObjectMetadata).Name == definition.Name },
@@ -122,7 +125,7 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 		return true, w, err
 	})
 	s.ProviderObjects = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, foreign...)
-	s.Definitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
+	s.CustomResourceDefinitions = metadatafake.NewSimpleMetadataClient(scheme, definitions...)
 	s.Client = &capi.Client{
 		MachineSets: newTypedClientFunc(
 			s.Clientset,
@@ -149,9 +152,9 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 			"MachineDrainRule",
 			func(l *clusterv1.MachineDrainRuleList) *[]clusterv1.MachineDrainRule { return &l.Items },
 		),
-		ProviderObjects: s.ProviderObjects,
-		Definitions:     s.Definitions,
-		Mapper:          mapper,
+		ProviderObjects:           s.ProviderObjects,
+		CustomResourceDefinitions: s.CustomResourceDefinitions,
+		Mapper:                    mapper,
 	}
 	return s
 }
@@ -190,7 +193,7 @@ func newTypedClientFunc[O, L any, P interface {
 
 // FakeClientsets returns the clientsets of the server.
 func (s *FakeServer) FakeClientsets() []*clienttesting.Fake {
-	return []*clienttesting.Fake{s.Clientset.Fake, &s.ProviderObjects.Fake, &s.Definitions.Fake}
+	return []*clienttesting.Fake{s.Clientset.Fake, &s.ProviderObjects.Fake, &s.CustomResourceDefinitions.Fake}
 }
 
 // StartCaches returns running caches over a fake API server that contains these objects.

@@ -64,7 +64,7 @@ func wasAvailable(m *clusterv1.Machine) bool {
 
 // creationDenial returns why the cloud has not created the instance of a machine; empty if the instance exists. Cluster
 // API has no code for the reason why an infrastructure provider fails, so the template may be the reason.
-func creationDenial(m *clusterv1.Machine) rollout.Denial {
+func creationDenial(m *clusterv1.Machine) rollout.DenialReason {
 	if m.Spec.ProviderID != "" || m.Status.NodeRef.IsDefined() {
 		return ""
 	}
@@ -73,7 +73,7 @@ func creationDenial(m *clusterv1.Machine) rollout.Denial {
 
 // sourceOfSet returns the infrastructure template of a set. Cluster API has no fields for the account and the instance
 // type of this template.
-func sourceOfSet(set *clusterv1.MachineSet) rollout.Source {
+func sourceOfSet(set *clusterv1.MachineSet) rollout.InstanceSource {
 	ref := set.Spec.Template.Spec.InfrastructureRef
-	return rollout.Source{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}
+	return rollout.InstanceSource{Object: ref.APIGroup + "/" + ref.Kind + "/" + ref.Name}
 }

@@ -27,7 +27,7 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) expl
 	}
 	if pin := plan.Decision.Pin; pin != nil {
 		e.PinWait = explain.WaitState{
-			Blockers: []string{pin.Reason()}, Cause: pin.Cause(plan.Decision.Revision), Since: pin.Since,
+			Blockers: []string{pin.Reason()}, Cause: pin.SentenceWithoutTime(plan.Decision.Revision), Since: pin.Since,
 		}
 	}
 	if p := plan.Decision.Pause; p != nil && !p.Approve {

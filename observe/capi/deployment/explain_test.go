@@ -61,12 +61,12 @@ func TestExplanationFacts(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := newTree(d, set)
+			f := newObjectTree(d, set)
 			f.Members = readyMachines(set, "a", "b", "c")
 			if row.tree != nil {
 				row.tree(&f)
 			}
-			_, blocked := reportedStatus(f, capitest.Noon)
+			_, blocked := plannedStatusAndBlockers(f, capitest.Noon)
 			assert.Equal(t, row.says, blocked.Message)
 			assert.Equal(t, row.blocker, blocked.Reason)
 		})
@@ -81,7 +81,7 @@ func TestRequestFactsAndPatches(t *testing.T) {
 		withRolloutAfter(30),
 		withAnnotation(v1alpha1.AnnotationLastRequest, "before"),
 	)
-	f := newTree(
+	f := newObjectTree(
 		d,
 		capitest.NewSetOfDeployment(d, "s", 1, 4),
 		capitest.NewSetOfDeployment(d, "r", 2, 2, capitest.WithFormerTemplate),
@@ -95,17 +95,17 @@ func TestRequestFactsAndPatches(t *testing.T) {
 	o := deployment.RolloutFacts(f, capitest.Noon)
 	facts := deployment.RequestFacts(f, o, rollout.Decide(o))
 	assert.Equal(t, request.DeploymentFacts{
-		Name:             "shop/d",
-		UID:              "uid-d",
-		Now:              capitest.Noon,
-		LastRecord:       "before",
-		Rolling:          true,
-		Revision:         4,
-		EarlierRevisions: []int64{2},
-		MissingObjects:   map[int64]string{1: "X shop/x"},
-		PinFacts:         request.PinFacts{DuplicateRevisions: []int64{3}},
-		RestartedAt:      "2026-01-01T11:30:00Z",
-		IsClusterAPI:     true,
+		Name:                    "shop/d",
+		UID:                     "uid-d",
+		Now:                     capitest.Noon,
+		LastRecord:              "before",
+		Rolling:                 true,
+		Revision:                4,
+		EarlierRevisions:        []int64{2},
+		MissingObjectByRevision: map[int64]string{1: "X shop/x"},
+		PinFacts:                request.PinFacts{DuplicateRevisions: []int64{3}},
+		RestartedAt:             "2026-01-01T11:30:00Z",
+		IsClusterAPI:            true,
 	}, facts)
 
 	patch := func(o request.CommandOrder) map[string]any {

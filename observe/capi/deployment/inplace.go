@@ -13,11 +13,11 @@ import (
 
 // answerAnnotation is the value of v1alpha1.AnnotationInPlaceAnswer.
 type answerAnnotation struct {
-	SetUID   string      `json:"set"`              // UID of the set with the new template
-	Possible bool        `json:"possible"`         // the extension can update the machines in place
-	Failed   bool        `json:"failed,omitempty"` // the extension gave no answer
-	Why      string      `json:"why,omitempty"`    // why the extension cannot update, or gave no answer
-	AskedAt  metav1.Time `json:"at"`               // time when Millwright asked the extension
+	SetUID           string      `json:"set"`              // UID of the set with the new template
+	IsUpdatePossible bool        `json:"possible"`         // the extension can update the machines in place
+	HasNoAnswer      bool        `json:"failed,omitempty"` // the extension gave no answer
+	Message          string      `json:"why,omitempty"`    // why the extension cannot update, or gave no answer
+	RequestedAt      metav1.Time `json:"at"`               // time when Millwright asked the extension
 }
 
 // ExtensionAnswer returns the answer of an extension about the machines of a set; the zero Answer if there is no
@@ -29,10 +29,10 @@ func ExtensionAnswer(set *clusterv1.MachineSet) rollout.ExtensionAnswer {
 	}
 	return rollout.ExtensionAnswer{
 		TargetSetUID: a.SetUID,
-		Possible:     a.Possible,
-		Failed:       a.Failed,
-		Why:          a.Why,
-		RequestedAt:  a.AskedAt.Time,
+		Possible:     a.IsUpdatePossible,
+		Failed:       a.HasNoAnswer,
+		Why:          a.Message,
+		RequestedAt:  a.RequestedAt.Time,
 	}
 }
 
@@ -41,11 +41,11 @@ func ExtensionAnswerText(a rollout.ExtensionAnswer) string {
 	// Marshal cannot fail for an answerAnnotation.
 	text, _ := json.Marshal(
 		answerAnnotation{
-			SetUID:   a.TargetSetUID,
-			Possible: a.Possible,
-			Failed:   a.Failed,
-			Why:      a.Why,
-			AskedAt:  metav1.NewTime(a.RequestedAt.Truncate(time.Second)),
+			SetUID:           a.TargetSetUID,
+			IsUpdatePossible: a.Possible,
+			HasNoAnswer:      a.Failed,
+			Message:          a.Why,
+			RequestedAt:      metav1.NewTime(a.RequestedAt.Truncate(time.Second)),
 		},
 	)
 	return string(text)
@@ -53,24 +53,24 @@ func ExtensionAnswerText(a rollout.ExtensionAnswer) string {
 
 // The annotations of a set for moves of machines between sets. Source: Cluster API.
 const (
-	moveToKey       = clusterv1.MachineSetMoveMachinesToMachineSetAnnotation
-	receiveFromKey  = clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation
-	acknowledgedKey = clusterv1.AcknowledgedMoveAnnotation
+	moveToAnnotation           = clusterv1.MachineSetMoveMachinesToMachineSetAnnotation
+	receiveFromAnnotation      = clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation
+	acknowledgedMoveAnnotation = clusterv1.AcknowledgedMoveAnnotation
 )
 
 // MachineTransfer returns the moves of machines between sets according to the annotations of a set.
 func MachineTransfer(set *clusterv1.MachineSet) rollout.MachineTransfer {
 	return rollout.MachineTransfer{
-		To:           set.Annotations[moveToKey],
-		From:         set.Annotations[receiveFromKey],
-		Acknowledged: set.Annotations[acknowledgedKey],
+		To:           set.Annotations[moveToAnnotation],
+		From:         set.Annotations[receiveFromAnnotation],
+		Acknowledged: set.Annotations[acknowledgedMoveAnnotation],
 	}
 }
 
 // TransferPatch returns the annotations for a transfer, as part of a merge patch; a nil value removes an annotation.
 func TransferPatch(t rollout.MachineTransfer) map[string]any {
-	patch := map[string]any{moveToKey: nil, receiveFromKey: nil, acknowledgedKey: nil}
-	for key, value := range map[string]string{moveToKey: t.To, receiveFromKey: t.From, acknowledgedKey: t.Acknowledged} {
+	patch := map[string]any{moveToAnnotation: nil, receiveFromAnnotation: nil, acknowledgedMoveAnnotation: nil}
+	for key, value := range map[string]string{moveToAnnotation: t.To, receiveFromAnnotation: t.From, acknowledgedMoveAnnotation: t.Acknowledged} {
 		if value != "" {
 			patch[key] = value
 		}

@@ -28,8 +28,8 @@ import (
 // Defaults of annotations. Sources: revisionHistoryLimit of a Deployment; progressDeadlineSeconds of Cluster API's
 // v1beta1.
 const (
-	defaultHistoryLimit     = 10
-	defaultProgressDeadline = 10 * time.Minute
+	defaultRevisionHistoryLimit = 10
+	defaultProgressDeadline     = 10 * time.Minute
 )
 
 // RolloutFacts returns the facts from which a rollout is planned.
@@ -44,10 +44,10 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 			HasFinalizer: slices.Contains(d.Finalizers, capi.Finalizer),
 		},
 		InvalidReason:   cmp.Or(invalidReason(d), deployment.InvalidStepReason(f.Policy)),
-		CreationProblem: f.noCreateReason(),
+		CreationProblem: f.creationProblem(),
 		ClusterAPI: rollout.ClusterAPIDeployment{
 			SuspensionReason: strings.Join(f.pauseReasons(), ", "),
-			RecheckTime:      futureRolloutAfter(d, now),
+			RecheckTime:      futureRolloutAfterTime(d, now),
 		},
 		OperatorRequests: rollout.OperatorRequests{
 			Paused:     capi.ValueOrZero(d.Spec.Paused),
@@ -67,7 +67,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	}
 	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
 	o.ClusterAPI.UsesExtension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
-	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultHistoryLimit))
+	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultRevisionHistoryLimit))
 	if deadline := time.Duration(
 		intAnnotation(d, v1alpha1.AnnotationProgressDeadline, int(defaultProgressDeadline/time.Second)),
 	) * time.Second; deadline > 0 {
@@ -91,9 +91,9 @@ func (f ObjectTree) addSetFacts(o *rollout.Facts, now time.Time) {
 		}
 	}
 	o.ClusterAPI.Machines = &scale.DeploymentMachines{
-		MissingKinds:  capi.MissingKinds(f.Templates),
-		Pauses:        f.pauseReasons(),
-		ReplicasUnset: d.Spec.Replicas == nil,
+		MissingObjectKinds: capi.MissingKinds(f.Templates),
+		PauseSentences:     f.pauseReasons(),
+		ReplicasUnset:      d.Spec.Replicas == nil,
 	}
 	current := f.CurrentSet(now)
 	for _, set := range f.Sets {
@@ -103,11 +103,11 @@ func (f ObjectTree) addSetFacts(o *rollout.Facts, now time.Time) {
 	}
 	for _, set := range f.Orphans {
 		o.Orphans = append(o.Orphans, rollout.Orphan{
-			Name:     set.Name,
-			UID:      string(set.UID),
-			Version:  set.ResourceVersion,
-			Matches:  SelectsSet(d, set),
-			Deleting: set.DeletionTimestamp != nil,
+			Name:            set.Name,
+			UID:             string(set.UID),
+			Version:         set.ResourceVersion,
+			MatchesSelector: SelectsSet(d, set),
+			Deleting:        set.DeletionTimestamp != nil,
 		})
 	}
 }
@@ -117,7 +117,7 @@ func (f ObjectTree) addSetFacts(o *rollout.Facts, now time.Time) {
 // of spec.rollout.after has passed, a set that is older than this time does not count, unless it was created for this
 // time. Source: Cluster API.
 func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
-	after := PastRolloutAfter(f.Deployment, now)
+	after := ReachedRolloutAfterTime(f.Deployment, now)
 	sets := slices.DeleteFunc(slices.Clone(f.Sets), func(set *clusterv1.MachineSet) bool {
 		early := set.CreationTimestamp.Time.Before(after) &&
 			set.Annotations[v1alpha1.AnnotationCreatedFor] != after.UTC().Format(time.RFC3339)
@@ -138,16 +138,16 @@ func (f ObjectTree) CurrentSet(now time.Time) *clusterv1.MachineSet {
 	})
 }
 
-// PastRolloutAfter returns the time of spec.rollout.after if that time has passed; otherwise zero.
-func PastRolloutAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// ReachedRolloutAfterTime returns the time of spec.rollout.after if that time has passed; otherwise zero.
+func ReachedRolloutAfterTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; !now.Before(after.Time) {
 		return after.Time
 	}
 	return time.Time{}
 }
 
-// futureRolloutAfter returns the time of spec.rollout.after if that time is in the future; otherwise zero.
-func futureRolloutAfter(d *clusterv1.MachineDeployment, now time.Time) time.Time {
+// futureRolloutAfterTime returns the time of spec.rollout.after if that time is in the future; otherwise zero.
+func futureRolloutAfterTime(d *clusterv1.MachineDeployment, now time.Time) time.Time {
 	if after := d.Spec.Rollout.After; after.After(now) {
 		return after.Time
 	}
@@ -163,11 +163,11 @@ func (f ObjectTree) rolloutSetFacts(
 ) (rollout.MachineSet, []scale.Member) {
 	same := IsSameTemplate(&set.Spec.Template, &f.Deployment.Spec.Template)
 	s := rollout.MachineSet{
-		Name:    set.Name,
-		UID:     string(set.UID),
-		Version: set.ResourceVersion,
-		Created: set.CreationTimestamp.Time,
-		Current: set == current,
+		Name:      set.Name,
+		UID:       string(set.UID),
+		Version:   set.ResourceVersion,
+		CreatedAt: set.CreationTimestamp.Time,
+		Current:   set == current,
 		ClusterAPI: rollout.ClusterAPISet{
 			DuplicatesTemplate: same && set != current,
 			MissingObject:      f.MissingBySet[set.UID],
@@ -177,19 +177,19 @@ func (f ObjectTree) rolloutSetFacts(
 			Orphaning:    cache.IsOrphaning(set),
 			HasFinalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		},
-		Replicas:        int(capi.ValueOrZero(set.Spec.Replicas)),
-		ActedOnSize:     LastHandledReplicas(set),
-		Revision:        Revision(set),
-		History:         set.Annotations[AnnotationRevisionHistory],
-		DesiredReplicas: deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
-		MaxReplicas:     deployment.ParseCount(set.Annotations[clusterv1.MaxReplicasAnnotation]),
+		Replicas:         int(capi.ValueOrZero(set.Spec.Replicas)),
+		ObservedReplicas: LastHandledReplicas(set),
+		Revision:         Revision(set),
+		History:          set.Annotations[AnnotationRevisionHistory],
+		DesiredReplicas:  deployment.ParseCount(set.Annotations[clusterv1.DesiredReplicasAnnotation]),
+		MaxReplicas:      deployment.ParseCount(set.Annotations[clusterv1.MaxReplicasAnnotation]),
 
 		ScaleUpDisabled: set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
-		Drifted: f.CopyToSet(set.DeepCopy(), set == current) ||
+		Drifted: f.CopyDeploymentFields(set.DeepCopy(), set == current) ||
 			set == current && Revision(set) > 0 && Revision(f.Deployment) != Revision(set),
 	}
 	s.Source = sourceOfSet(set)
-	s.ClusterAPI.Answer, s.ClusterAPI.Transfer = ExtensionAnswer(set), MachineTransfer(set)
+	s.ClusterAPI.ExtensionAnswer, s.ClusterAPI.Transfer = ExtensionAnswer(set), MachineTransfer(set)
 	if !f.IsLive {
 		s.StatusMachineCount = int(capi.ValueOrZero(set.Status.Replicas))
 	}
@@ -253,7 +253,7 @@ func rolloutMemberFacts(
 	now time.Time,
 ) rollout.Member {
 	return rollout.Member{
-		Name: seen.Name, UID: seen.UID, Version: seen.Version, Created: seen.Created,
+		Name: seen.Name, UID: seen.UID, Version: seen.Version, CreatedAt: seen.CreatedAt,
 		Deleting:    seen.Deleting,
 		Ready:       seen.Ready == scale.ConditionTrue,
 		Available:   !seen.Deleting && !seen.Updating && seen.IsAvailable(now, minReady),
@@ -281,13 +281,13 @@ func (f ObjectTree) pauseReasons() (who []string) {
 	return who
 }
 
-// noCreateReason returns why no set is created for the template; zero if a set may be created.
-func (f ObjectTree) noCreateReason() rollout.Problem {
+// creationProblem returns why no set is created for the template; zero if a set may be created.
+func (f ObjectTree) creationProblem() rollout.Problem {
 	name := f.Deployment.Spec.ClusterName
 	stopped := func(why string) rollout.Problem {
 		return rollout.Problem{Reason: vocabulary.ReasonScaleUpStopped, Message: why + ": no set is created for the template"}
 	}
-	switch lack := MissingTemplate(f.Deployment.Namespace, f.Templates); {
+	switch lack := MissingTemplateText(f.Deployment.Namespace, f.Templates); {
 	case f.Cluster == nil:
 		return stopped("Cluster " + name + " does not exist")
 	case f.Cluster.DeletionTimestamp != nil:
@@ -315,7 +315,7 @@ func invalidReason(d *clusterv1.MachineDeployment) string {
 	selector, err := metav1.LabelSelectorAsSelector(&d.Spec.Selector)
 	kind := d.Spec.Rollout.Strategy.Type
 	switch {
-	case capi.HasBothFinalizers(d, clusterv1.MachineDeploymentFinalizer):
+	case capi.IsReconciledByOtherController(d, clusterv1.MachineDeploymentFinalizer):
 		return contestedMessage
 	case d.Spec.Replicas == nil:
 		return "Waiting for spec.replicas set"

@@ -22,8 +22,8 @@ import (
 	"millwright/observe/observetest"
 )
 
-// newTree returns the ObjectTree of a deployment whose Cluster and templates exist.
-func newTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.ObjectTree {
+// newObjectTree returns the ObjectTree of a deployment whose Cluster and templates exist.
+func newObjectTree(d *clusterv1.MachineDeployment, sets ...*clusterv1.MachineSet) deployment.ObjectTree {
 	return deployment.ObjectTree{
 		Cache: capitest.NewOfflineCache(
 			capitest.DefaultSettings,
@@ -172,15 +172,15 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "Progress.Step", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"step":1}`), want: 1},
 		{fact: "Progress.Reached", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"reachedAt":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Failed", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"failedMachines":["a"]}`), want: []string{"a"}},
-		{fact: "RollbackPolicy.OnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
+		{fact: "RollbackPolicy.RollsBackOnDeadline", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}}), want: true},
 		{fact: "RollbackPolicy.HasMaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: true},
 		{fact: "RollbackPolicy.MaxFailed", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: new(int32(2))}}), want: 2},
 		{fact: "HoldReason", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "2 ann: bad"), related: revised, want: "ann: bad"},
 		{name: "another revision", fact: "HoldReason", change: withAnnotation(v1alpha1.AnnotationRolloutHold, "1 ann: bad"), related: revised, want: ""},
-		{fact: "ApprovedSteps", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
+		{fact: "ApprovedStepCount", change: withAnnotation(v1alpha1.AnnotationRolloutApprove, "2/3 ann"), related: revised, want: 3},
 		{fact: "RetryCount", change: withAnnotation(v1alpha1.AnnotationRolloutRetry, "2/1 ann"), related: revised, want: 1},
-		{fact: "PinTo", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: int64(1)},
-		{fact: "PinnedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: "ann: slow"},
+		{fact: "PinRevision", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: int64(1)},
+		{fact: "PinRequestedBy", change: withAnnotation(v1alpha1.AnnotationRolloutPin, "2/1 ann: slow"), related: revised, want: "ann: slow"},
 		{fact: "NextRolloutStepCount", related: policy(v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}}), want: 1},
 		{fact: "RollbackPolicy.BakeTime", related: policy(v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{BakeTime: &metav1.Duration{Duration: time.Hour}}}), want: time.Hour},
 		{fact: "Progress.Attempt", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"attempt":1}`), want: 1},
@@ -196,7 +196,7 @@ func TestRolloutFacts(t *testing.T) {
 		},
 		{name: "without a controller", fact: "Orphans", related: func(f *deployment.ObjectTree) {
 			f.Orphans = []*clusterv1.MachineSet{capitest.NewSetOfDeployment(f.Deployment, "s", 1, 1), capitest.NewSet("other", 1, capitest.AsDeletingObject)}
-		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", Matches: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
+		}, want: []rollout.Orphan{{Name: "s", UID: "uid-s", Version: "900", MatchesSelector: true}, {Name: "other", UID: "uid-other", Version: "900", Deleting: true}}},
 		{fact: "Generation", want: int64(1)},
 		{fact: "ObservedGeneration", change: withStatus(clusterv1.MachineDeploymentStatus{ObservedGeneration: 7}), want: int64(7)},
 		{fact: "ReportedStatus.Counts.Replicas", change: withStatus(clusterv1.MachineDeploymentStatus{Replicas: new(int32(2))}), want: 2},
@@ -212,7 +212,7 @@ func TestRolloutFacts(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := newTree(d)
+			f := newObjectTree(d)
 			if row.related != nil {
 				row.related(&f)
 			}
@@ -222,7 +222,7 @@ func TestRolloutFacts(t *testing.T) {
 		})
 		told[row.fact] = append(told[row.fact], row.want)
 	}
-	assertEveryFactIsTested(t, deployment.RolloutFacts(newTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
+	assertEveryFactIsTested(t, deployment.RolloutFacts(newObjectTree(&clusterv1.MachineDeployment{}), time.Time{}), told)
 }
 
 // Each row tests one fact about a set, with a value that differs from the zero value.
@@ -237,9 +237,9 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		"MCM.Unselected":   {"an owner is enough, as in Cluster API"},
 		"MCM.MissingClass": {"ClusterAPI.MissingObject"},
 
-		"Source.Provider": {"unknown in Cluster API"},
-		"Source.Account":  {"unknown in Cluster API"},
-		"Source.Type":     {"unknown in Cluster API"},
+		"Source.Provider":     {"unknown in Cluster API"},
+		"Source.Account":      {"unknown in Cluster API"},
+		"Source.InstanceType": {"unknown in Cluster API"},
 	}
 	for _, row := range []struct {
 		name string
@@ -251,7 +251,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "Name", want: "s"},
 		{fact: "UID", want: "uid-s"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
+		{fact: "CreatedAt", want: capitest.MinutesBeforeNoon(60).Time},
 		{fact: "Current", want: true},
 		{name: "another template", fact: "Current", set: capitest.WithFormerTemplate, want: false},
 		{name: "being deleted", fact: "Current", set: capitest.AsDeletingObject[*clusterv1.MachineSet], want: false},
@@ -267,9 +267,9 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "Replicas", want: 3},
 		{fact: "StatusMachineCount", want: 3},
 		{name: "read from the API server", fact: "StatusMachineCount", tree: func(f *deployment.ObjectTree) { f.IsLive = true }, want: 0},
-		{fact: "ActedOnSize", want: 3},
-		{name: "it has not acted yet", fact: "ActedOnSize", set: lagging, want: 5},
-		{name: "another controller made it", fact: "ActedOnSize", set: func(s *clusterv1.MachineSet) {
+		{fact: "ObservedReplicas", want: 3},
+		{name: "it has not acted yet", fact: "ObservedReplicas", set: lagging, want: 5},
+		{name: "another controller made it", fact: "ObservedReplicas", set: func(s *clusterv1.MachineSet) {
 			lagging(s)
 			delete(s.Annotations, v1alpha1.AnnotationFormerReplicas)
 		}, want: 3},
@@ -288,12 +288,12 @@ func TestRolloutFactsOfASet(t *testing.T) {
 			s.Labels[clusterv1.WatchLabel] = "theirs"
 		}, want: true},
 		{name: "the deployment has another revision", fact: "Drifted", set: withSetAnnotation(clusterv1.RevisionAnnotation, "2"), want: true},
-		{fact: "ClusterAPI.Answer.TargetSetUID", set: withExtensionAnswer, want: "uid-next"},
-		{fact: "ClusterAPI.Answer.Possible", set: withExtensionAnswer, want: true},
-		{fact: "ClusterAPI.Answer.Failed", set: withExtensionAnswer, want: true},
-		{fact: "ClusterAPI.Answer.Why", set: withExtensionAnswer, want: "because"},
-		{fact: "ClusterAPI.Answer.RequestedAt", set: withExtensionAnswer, want: capitest.Noon.Local()},
-		{name: "no JSON", fact: "ClusterAPI.Answer.TargetSetUID", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
+		{fact: "ClusterAPI.ExtensionAnswer.TargetSetUID", set: withExtensionAnswer, want: "uid-next"},
+		{fact: "ClusterAPI.ExtensionAnswer.Possible", set: withExtensionAnswer, want: true},
+		{fact: "ClusterAPI.ExtensionAnswer.Failed", set: withExtensionAnswer, want: true},
+		{fact: "ClusterAPI.ExtensionAnswer.Why", set: withExtensionAnswer, want: "because"},
+		{fact: "ClusterAPI.ExtensionAnswer.RequestedAt", set: withExtensionAnswer, want: capitest.Noon.Local()},
+		{name: "no JSON", fact: "ClusterAPI.ExtensionAnswer.TargetSetUID", set: withSetAnnotation(v1alpha1.AnnotationInPlaceAnswer, "yes"), want: ""},
 		{fact: "ClusterAPI.Transfer.To", set: withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"), want: "next"},
 		{fact: "ClusterAPI.Transfer.From", set: withSetAnnotation(clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation, "a,b"), want: "a,b"},
 		{fact: "ClusterAPI.Transfer.Acknowledged", set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "m,n"), want: "m,n"},
@@ -311,7 +311,7 @@ func TestRolloutFactsOfASet(t *testing.T) {
 			if row.set != nil {
 				row.set(s)
 			}
-			f := newTree(d, s)
+			f := newObjectTree(d, s)
 			if row.tree != nil {
 				row.tree(&f)
 			}
@@ -348,8 +348,8 @@ func withReplicaFailure(s *clusterv1.MachineSet) {
 	}
 }
 
-// asHandedOverMachine marks a machine that another set moved to the machine's present set for an in-place update.
-var asHandedOverMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
+// asMovedMachine marks a machine that another set moved to the machine's present set for an in-place update.
+var asMovedMachine = capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")
 
 // asDeletingUnhealthyMachine makes a machine that is being deleted, and that a health check finds unhealthy.
 var asDeletingUnhealthyMachine = observetest.CombineChanges(
@@ -410,7 +410,7 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
+		{fact: "CreatedAt", want: capitest.MinutesBeforeNoon(60).Time},
 		{fact: "Deleting", machine: capitest.AsDeletingObject[*clusterv1.Machine], want: true},
 		{fact: "Ready", want: true},
 		{name: "no", fact: "Ready", machine: capitest.WithCondition(clusterv1.MachineReadyCondition, no), want: false},
@@ -437,9 +437,9 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 		{fact: "Priority", want: v1alpha1.PriorityDefault},
 		{fact: "DeleteFirst", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.DeleteMachineAnnotation, ""), want: true},
 		{fact: "Updating", machine: capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, ""), want: true},
-		{fact: "ClusterAPI.Moved", machine: asHandedOverMachine, want: true},
-		{fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, want: true},
-		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: asHandedOverMachine, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
+		{fact: "ClusterAPI.Moved", machine: asMovedMachine, want: true},
+		{fact: "ClusterAPI.Unacknowledged", machine: asMovedMachine, want: true},
+		{name: "its set counts it", fact: "ClusterAPI.Unacknowledged", machine: asMovedMachine, set: withSetAnnotation(clusterv1.AcknowledgedMoveAnnotation, "a,m"), want: false},
 	} {
 		t.Run(strings.TrimPrefix(row.name+", "+row.fact, ", "), func(t *testing.T) {
 			d := capitest.NewPreparedDeployment(3)
@@ -451,7 +451,7 @@ func TestRolloutFactsOfAMachine(t *testing.T) {
 			if row.machine != nil {
 				row.machine(m)
 			}
-			f := newTree(d, s)
+			f := newObjectTree(d, s)
 			f.Members = []*clusterv1.Machine{m}
 			assert.Equal(
 				t,
@@ -522,7 +522,7 @@ func TestCurrentSet(t *testing.T) {
 			sets := row.sets(d)
 			row.change(d)
 			name := ""
-			if set := newTree(d, sets...).CurrentSet(capitest.Noon); set != nil {
+			if set := newObjectTree(d, sets...).CurrentSet(capitest.Noon); set != nil {
 				name = set.Name
 			}
 			assert.Equal(t, row.want, name)
@@ -540,27 +540,27 @@ func TestWorkerAbsenceExtendsTheProgressDeadline(t *testing.T) {
 			},
 		),
 	)
-	f := newTree(d)
+	f := newObjectTree(d)
 	f.Absences = cache.WorkerAbsences{{From: capitest.MinutesBeforeNoon(5).Time, To: capitest.MinutesBeforeNoon(3).Time}}
 	assert.Equal(t, 2*time.Minute, deployment.RolloutFacts(f, capitest.Noon).WorkerDowntime)
 }
 
-// MissingTemplate names the first template that does not exist.
-func TestMissingTemplate(t *testing.T) {
+// MissingTemplateText names the first template that does not exist.
+func TestMissingTemplateText(t *testing.T) {
 	bootstrap, infrastructure := capitest.FoundObject(
 		capitest.NewBootstrapTemplate(),
 	), capitest.MissingObject(
 		capitest.NewInfrastructureTemplate(),
 	)
-	assert.Empty(t, deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap}))
+	assert.Empty(t, deployment.MissingTemplateText("shop", []capi.ProviderObject{bootstrap}))
 	assert.Equal(
 		t,
 		"ExampleMachineTemplate shop/small",
-		deployment.MissingTemplate("shop", []capi.ProviderObject{bootstrap, infrastructure}),
+		deployment.MissingTemplateText("shop", []capi.ProviderObject{bootstrap, infrastructure}),
 	)
 	assert.Empty(
 		t,
-		deployment.MissingTemplate("shop", []capi.ProviderObject{{Ref: infrastructure.Ref}}),
+		deployment.MissingTemplateText("shop", []capi.ProviderObject{{Ref: infrastructure.Ref}}),
 		"not read: nothing is known",
 	)
 }

@@ -84,10 +84,10 @@ func ApplyStatus(
 				Reason:  c.Reason,
 				Message: c.Message,
 			},
-			Since: c.LastUpdateTime,
+			TransitionTime: c.LastUpdateTime,
 		})
 	}
-	s.Conditions = capi.SetConditions(
+	s.Conditions = capi.ReplaceOwnedConditions(
 		s.Conditions,
 		millwrightConditionTypes,
 		append(conditions, capi.BlockedConditions(blocked)...),
@@ -120,9 +120,9 @@ func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members))
 }
 
-// WithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
+// StatusWithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
 // not worth a write, because any progress also changes another field.
-func WithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
+func StatusWithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
 		if s.Conditions[i].Type == vocabulary.ConditionProgressing {
@@ -175,9 +175,9 @@ func parseAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 	return value
 }
 
-// maxSentenceBytes limits the sentence in the annotation of an operation. The condition Blocked contains the whole
+// maxOperationSentenceBytes limits the sentence in the annotation of an operation. The condition Blocked contains the whole
 // sentence.
-const maxSentenceBytes = 600
+const maxOperationSentenceBytes = 600
 
 // RolloutAnnotations returns the annotations for a record of a rollout and for an operation, as a merge patch of
 // metadata.annotations; a nil value removes an annotation. A nil record leaves the present record unchanged.
@@ -185,7 +185,7 @@ func RolloutAnnotations(record *v1alpha1.RolloutStatus, operation *v1alpha1.Oper
 	notes := map[string]any{v1alpha1.AnnotationOperation: nil}
 	if operation != nil {
 		o := *operation
-		o.WaitsFor = phrase.CutText(o.WaitsFor, maxSentenceBytes)
+		o.WaitsFor = phrase.TruncateText(o.WaitsFor, maxOperationSentenceBytes)
 		notes[v1alpha1.AnnotationOperation] = toJSON(o)
 	}
 	if record != nil {

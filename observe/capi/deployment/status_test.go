@@ -21,8 +21,11 @@ import (
 	"millwright/observe/capi/deployment"
 )
 
-// reportedStatus returns the status that is written for a tree, and the blockers.
-func reportedStatus(f deployment.ObjectTree, now time.Time) (clusterv1.MachineDeploymentStatus, explain.Summary) {
+// plannedStatusAndBlockers returns the status that is written for a tree, and the blockers.
+func plannedStatusAndBlockers(
+	f deployment.ObjectTree,
+	now time.Time,
+) (clusterv1.MachineDeploymentStatus, explain.Summary) {
 	plan := rollout.PlanDeployment(deployment.RolloutFacts(f, now))
 	blocked := deployment.ExplanationFacts(f, plan, now).BlockedSummary(now)
 	s := *f.Deployment.Status.DeepCopy()
@@ -124,12 +127,12 @@ func TestStatusConditionsMatchClusterAPI(t *testing.T) {
 			if row.change != nil {
 				row.change(d)
 			}
-			f := newTree(d, set)
+			f := newObjectTree(d, set)
 			f.Members = readyMachines(set, "a", "b", "c")
 			if row.tree != nil {
 				row.tree(&f)
 			}
-			s, _ := reportedStatus(f, capitest.Noon)
+			s, _ := plannedStatusAndBlockers(f, capitest.Noon)
 			assert.Equal(t, row.want, conditionText(s, row.kind))
 		})
 	}
@@ -150,10 +153,10 @@ func TestStatusFieldsOtherThanConditions(t *testing.T) {
 		1,
 		capitest.WithFormerTemplate,
 	)
-	f := newTree(d, set, former)
+	f := newObjectTree(d, set, former)
 	f.Members = append(readyMachines(set, "a", "b"), readyMachines(former, "c")...)
 	capitest.WithCondition(clusterv1.MachineReadyCondition, metav1.ConditionFalse)(f.Members[0])
-	s, _ := reportedStatus(f, capitest.Noon)
+	s, _ := plannedStatusAndBlockers(f, capitest.Noon)
 	assert.Equal(t, []int32{3, 2, 2, 2}, []int32{*s.Replicas, *s.ReadyReplicas, *s.AvailableReplicas, *s.UpToDateReplicas})
 	assert.EqualValues(t, 4, s.ObservedGeneration)
 	assert.Equal(t, "cluster.x-k8s.io/cluster-name=c,pool=pool", s.Selector)
@@ -174,7 +177,7 @@ func TestStatusFieldsOtherThanConditions(t *testing.T) {
 	} {
 		f.Deployment = d.DeepCopy()
 		row.change(f.Deployment)
-		s, _ := reportedStatus(f, capitest.Noon)
+		s, _ := plannedStatusAndBlockers(f, capitest.Noon)
 		assert.Equal(t, row.want, s.Phase)
 	}
 }
@@ -187,7 +190,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 		d := capitest.NewPreparedDeployment(int32(r.IntN(4)))
 		set := capitest.NewSetOfDeployment(d, "s", int32(r.IntN(4)), 2)
 		former := capitest.NewSetOfDeployment(d, "r", int32(r.IntN(3)), 1, capitest.WithFormerTemplate)
-		f := newTree(d, set, former)
+		f := newObjectTree(d, set, former)
 		f.Members = slices.Concat(readyMachines(set, "a", "b", "c")[:r.IntN(4)], readyMachines(former, "d", "e")[:r.IntN(3)])
 		for _, change := range []func(){
 			func() { capitest.AsDeletingObject(d) }, func() { d.Spec.Paused = new(true) }, func() { withAnnotation(clusterv1.PausedAnnotation, "")(d) }, func() { withOnDeleteStrategy(d) },
@@ -203,23 +206,29 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 				change()
 			}
 		}
-		s, blocked := reportedStatus(f, capitest.Noon)
+		s, blocked := plannedStatusAndBlockers(f, capitest.Noon)
 		f.Deployment = d.DeepCopy()
 		f.Deployment.Status = s
 		for _, later := range []time.Duration{0, time.Second} {
 			now := capitest.Noon.Add(later)
 			plan := rollout.PlanDeployment(deployment.RolloutFacts(f, now))
-			again, blockedAgain := reportedStatus(f, now)
+			again, blockedAgain := plannedStatusAndBlockers(f, now)
 			// One more report may follow: Progressing first reports how the set became the current set.
 			f.Deployment.Status = again
 			require.False(
 				t,
-				rollout.PlanDeployment(deployment.RolloutFacts(f, now)).NeedsReport && !plan.NeedsReport,
+				rollout.PlanDeployment(deployment.RolloutFacts(f, now)).NeedsStatusWrite && !plan.NeedsStatusWrite,
 				"seed %d",
 				seed,
 			)
-			third, _ := reportedStatus(f, now)
-			require.Equal(t, deployment.WithoutProgressTime(again), deployment.WithoutProgressTime(third), "seed %d", seed)
+			third, _ := plannedStatusAndBlockers(f, now)
+			require.Equal(
+				t,
+				deployment.StatusWithoutProgressTime(again),
+				deployment.StatusWithoutProgressTime(third),
+				"seed %d",
+				seed,
+			)
 			require.True(t, deployment.StatusShowsBlockers(f, blockedAgain), "seed %d", seed)
 			require.Equal(t, blocked.IsBlocked(), blockedAgain.IsBlocked(), "seed %d", seed)
 		}
@@ -231,14 +240,14 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 func TestTransitionTimesOfConditions(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3)
 	set := capitest.NewSetOfDeployment(d, "s", 3, 1)
-	f := newTree(d, set)
+	f := newObjectTree(d, set)
 	f.Members = readyMachines(set, "a")
-	first, _ := reportedStatus(f, capitest.Noon)
+	first, _ := plannedStatusAndBlockers(f, capitest.Noon)
 	f.Deployment = d.DeepCopy()
 	f.Deployment.Status = first
 	f.Members = readyMachines(set, "a", "b")
 	later := capitest.Noon.Add(time.Minute)
-	second, _ := reportedStatus(f, later)
+	second, _ := plannedStatusAndBlockers(f, later)
 	at := func(s clusterv1.MachineDeploymentStatus, kind string) time.Time {
 		return capi.ConditionOfType(s.Conditions, kind).LastTransitionTime.UTC()
 	}
@@ -247,7 +256,7 @@ func TestTransitionTimesOfConditions(t *testing.T) {
 	assert.Equal(t, capitest.Noon, at(second, "ScalingUp"))
 	assert.Empty(
 		t,
-		capi.ConditionOfType(deployment.WithoutProgressTime(second).Conditions, "Progressing").LastTransitionTime,
+		capi.ConditionOfType(deployment.StatusWithoutProgressTime(second).Conditions, "Progressing").LastTransitionTime,
 	)
 }
 

@@ -70,23 +70,23 @@ var annotationsNotCopied = []string{
 	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// isCopiedKey reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
+// isCopiedAnnotation reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
 // annotation.
-func isCopiedKey(key string, current bool) bool {
+func isCopiedAnnotation(key string, current bool) bool {
 	return !strings.HasPrefix(key, rolloutAnnotationPrefix) && !slices.Contains(annotationsNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// CopyToSet copies the parts that change in place from the deployment to a set, and reports whether anything differed.
-// The parameter current is true if the set is the current set. CopyToSet keeps the labels and annotations of other
-// writers. CopyToSet removes labels and annotations that Millwright copied earlier and that the deployment no longer
+// CopyDeploymentFields copies the parts that change in place from the deployment to a set, and reports whether anything differed.
+// The parameter current is true if the set is the current set. CopyDeploymentFields keeps the labels and annotations of other
+// writers. CopyDeploymentFields removes labels and annotations that Millwright copied earlier and that the deployment no longer
 // has.
-func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed bool) {
+func (f ObjectTree) CopyDeploymentFields(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
 	labels, annotations := maps.Clone(f.labelsForSet(set)), map[string]string{}
 	for key, value := range d.Annotations {
-		if isCopiedKey(key, current) {
+		if isCopiedAnnotation(key, current) {
 			annotations[key] = value
 		}
 	}
@@ -95,11 +95,11 @@ func (f ObjectTree) CopyToSet(set *clusterv1.MachineSet, current bool) (changed 
 	updateEntries(
 		&set.Annotations,
 		annotations,
-		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopiedKey(key, current) }),
+		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopiedAnnotation(key, current) }),
 	)
 
 	if current {
-		deployment.RecordFailureOnSet(set, RecordedRollout(d))
+		deployment.RecordFailedRolloutOnSet(set, RecordedRollout(d))
 	}
 
 	spec := &set.Spec
@@ -197,7 +197,7 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 			Selector: *d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
 		},
 	}
-	if after := PastRolloutAfter(d, now); !after.IsZero() {
+	if after := ReachedRolloutAfterTime(d, now); !after.IsZero() {
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
@@ -206,7 +206,7 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 		map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName},
 		nil,
 	)
-	f.CopyToSet(set, true)
+	f.CopyDeploymentFields(set, true)
 	return set, nil
 }
 
@@ -214,12 +214,12 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 // is the set's name, a dash and five characters. The names of MCM's sets contain five characters of the hash.
 const (
 	maxSetNameLength = 63 - len("-12345")
-	hashLength       = 5
+	nameHashLength   = 5
 )
 
 // nameForSet returns the name of a set with this hash.
 func nameForSet(deployment, hash string) string {
-	end := "-" + hash[:min(hashLength, len(hash))]
+	end := "-" + hash[:min(nameHashLength, len(hash))]
 	return strings.TrimRight(deployment[:min(len(deployment), maxSetNameLength-len(end))], "-.") + end
 }
 
@@ -239,7 +239,7 @@ func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.Machi
 	spec := set.Spec.Template.Spec.DeepCopy()
 	copyInPlaceFields(spec, &d.Spec.Template.Spec)
 	d.Spec.Template.Spec = *spec
-	if set.CreationTimestamp.Time.Before(PastRolloutAfter(d, now)) {
+	if set.CreationTimestamp.Time.Before(ReachedRolloutAfterTime(d, now)) {
 		d.Spec.Rollout.After = metav1.Time{}
 	}
 	delete(d.Annotations, v1alpha1.AnnotationChangeCause)
@@ -278,6 +278,6 @@ const NotPreparedMessage = "it is not prepared for its first set"
 // NeedsPreparation reports whether a deployment must be prepared now. NeedsPreparation returns false for a deployment
 // that is paused, contested or being deleted.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
-	contested := capi.HasBothFinalizers(f.Deployment, clusterv1.MachineDeploymentFinalizer)
+	contested := capi.IsReconciledByOtherController(f.Deployment, clusterv1.MachineDeploymentFinalizer)
 	return !o.Deleting && !contested && o.ClusterAPI.SuspensionReason == "" && PreparedDeployment(f) != nil
 }

@@ -61,10 +61,10 @@ func TestIsSameTemplate(t *testing.T) {
 		s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 		change(d)
 		assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := newTree(d, s)
+		f := newObjectTree(d, s)
 		assert.True(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, "%s reaches the set", name)
-		require.True(t, f.CopyToSet(s, true), name)
-		assert.False(t, f.CopyToSet(s, true), "%s: again", name)
+		require.True(t, f.CopyDeploymentFields(s, true), name)
+		assert.False(t, f.CopyDeploymentFields(s, true), "%s: again", name)
 		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, name)
 	}
 	for name, change := range rolloutChanges() {
@@ -72,14 +72,14 @@ func TestIsSameTemplate(t *testing.T) {
 		s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 		change(d)
 		assert.False(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template), name)
-		f := newTree(d, s)
+		f := newObjectTree(d, s)
 		assert.False(t, deployment.RolloutFacts(f, capitest.Noon).Sets[0].Drifted, "%s does not reach the set", name)
-		assert.False(t, f.CopyToSet(s, true), name)
+		assert.False(t, f.CopyDeploymentFields(s, true), name)
 	}
 }
 
 // A set copies more than the template from its deployment. A set keeps the labels and annotations of other writers.
-func TestCopyToSet(t *testing.T) {
+func TestCopyDeploymentFields(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3)
 	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	s.Labels["of-others"], s.Annotations["of-others"] = "stays", "stays"
@@ -90,8 +90,8 @@ func TestCopyToSet(t *testing.T) {
 	d.Annotations[v1alpha1.AnnotationRolloutHold], d.Annotations[clusterv1.PausedAnnotation] = "1 ann: bad", ""
 	d.Annotations[corev1.LastAppliedConfigAnnotation] = "{}"
 	d.Annotations[clusterv1.DisableMachineCreateAnnotation] = "true"
-	f := newTree(d, s)
-	require.True(t, f.CopyToSet(s, true))
+	f := newObjectTree(d, s)
+	require.True(t, f.CopyDeploymentFields(s, true))
 	assert.Equal(t, capitest.WatchFilter, s.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, "d", s.Labels[clusterv1.MachineDeploymentNameLabel])
 	assert.Equal(t, "s", s.Labels[clusterv1.MachineDeploymentUniqueLabel], "the hash stays")
@@ -104,7 +104,7 @@ func TestCopyToSet(t *testing.T) {
 	assert.Equal(t, clusterv1.OldestMachineSetDeletionOrder, s.Spec.Deletion.Order)
 	assert.Equal(t, d.Spec.MachineNaming, s.Spec.MachineNaming)
 	assert.EqualValues(t, 3, *s.Spec.Replicas)
-	assert.False(t, f.CopyToSet(s, true), "again")
+	assert.False(t, f.CopyDeploymentFields(s, true), "again")
 }
 
 // Only the set of a revision has the revision's change-cause annotation; former sets do not have it.
@@ -120,14 +120,14 @@ func TestOnlyTheCurrentSetHasTheChangeCause(t *testing.T) {
 		withSetAnnotation(v1alpha1.AnnotationChangeCause, "the old image"),
 	)
 	assert.Equal(t, "the new image", current.Annotations[v1alpha1.AnnotationChangeCause])
-	f := newTree(d, current, former)
+	f := newObjectTree(d, current, former)
 	for _, s := range deployment.RolloutFacts(f, capitest.Noon).Sets {
 		assert.Equal(t, s.Name == "s", s.Drifted, "the deployment has revision 1: %s", s.Name)
 	}
 	d.Annotations[v1alpha1.AnnotationChangeCause] = "the new image, really"
-	require.True(t, f.CopyToSet(current, true))
+	require.True(t, f.CopyDeploymentFields(current, true))
 	assert.Equal(t, "the new image, really", current.Annotations[v1alpha1.AnnotationChangeCause])
-	assert.False(t, f.CopyToSet(former, false))
+	assert.False(t, f.CopyDeploymentFields(former, false))
 	deployment.RestoreTemplateFromSet(d, former, capitest.Noon)
 	assert.Equal(t, "the old image", d.Annotations[v1alpha1.AnnotationChangeCause])
 	delete(former.Annotations, v1alpha1.AnnotationChangeCause)
@@ -153,34 +153,34 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 		1,
 		capitest.WithFormerTemplate,
 	)
-	f := newTree(d, current, former)
-	f.CopyToSet(former, false)
+	f := newObjectTree(d, current, former)
+	f.CopyDeploymentFields(former, false)
 	assert.NotContains(t, former.Spec.Template.Annotations, key, "the deployment has revision 1 still")
 	d.Annotations[clusterv1.RevisionAnnotation] = "2"
-	require.True(t, f.CopyToSet(former, false))
+	require.True(t, f.CopyDeploymentFields(former, false))
 	assert.Equal(t, map[string]string{"team": "web", key: "2"}, former.Spec.Template.Annotations)
-	assert.False(t, f.CopyToSet(former, false), "again")
-	assert.False(t, f.CopyToSet(current, true))
+	assert.False(t, f.CopyDeploymentFields(former, false), "again")
+	assert.False(t, f.CopyDeploymentFields(current, true))
 	assert.Equal(t, map[string]string{"team": "web"}, current.Spec.Template.Annotations)
 	assert.Equal(t, map[string]string{"team": "web"}, d.Spec.Template.Annotations)
 
 	d.Annotations[clusterv1.RevisionAnnotation] = "3"
 	former.Spec.Replicas, former.Status.Replicas = new(int32(0)), new(int32(1))
-	require.True(t, f.CopyToSet(former, false), "a machine is left")
+	require.True(t, f.CopyDeploymentFields(former, false), "a machine is left")
 	assert.Equal(t, "3", former.Spec.Template.Annotations[key])
 	d.Annotations[clusterv1.RevisionAnnotation] = "4"
 	former.Status.Replicas = new(int32(0))
-	require.False(t, f.CopyToSet(former, false), "no machine is left, and nothing is written")
-	require.True(t, f.CopyToSet(former, true), "it is put back")
+	require.False(t, f.CopyDeploymentFields(former, false), "no machine is left, and nothing is written")
+	require.True(t, f.CopyDeploymentFields(former, true), "it is put back")
 	assert.NotContains(t, former.Spec.Template.Annotations, key)
 	d.Spec.Template.Annotations = nil
 	former.Spec.Replicas = new(int32(1))
-	require.True(t, f.CopyToSet(former, false), "the deployment's template has no annotations")
+	require.True(t, f.CopyDeploymentFields(former, false), "the deployment's template has no annotations")
 	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
 }
 
 // If a deployment loses a label or annotation that Millwright copied to its sets, the sets lose it, too.
-func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
+func TestCopyDeploymentFieldsRemovesLostEntries(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3)
 	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
@@ -189,21 +189,21 @@ func TestCopyToSetRemovesWhatTheDeploymentLost(t *testing.T) {
 			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
 		)}}
 	}
-	f := newTree(d, s)
+	f := newObjectTree(d, s)
 	owned("kubectl")
-	require.False(t, f.CopyToSet(s, true), "another manager wrote it")
+	require.False(t, f.CopyDeploymentFields(s, true), "another manager wrote it")
 	owned(capi.DeploymentFieldManager)
-	require.True(t, f.CopyToSet(s, true))
+	require.True(t, f.CopyDeploymentFields(s, true))
 	assert.NotContains(t, s.Labels, "was")
 	assert.NotContains(t, s.Annotations, "was")
 	assert.Equal(t, "stays", s.Annotations["of-others"])
 	assert.Equal(t, "1", s.Annotations[clusterv1.RevisionAnnotation])
-	assert.False(t, f.CopyToSet(s, true), "again")
+	assert.False(t, f.CopyDeploymentFields(s, true), "again")
 }
 
-func TestNewSetCopiesTheDeployment(t *testing.T) {
+func TestNewSetCopiesDeploymentFields(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3, withAnnotation("team", "web"))
-	f := newTree(d)
+	f := newObjectTree(d)
 	as := rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
 	s, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
@@ -236,7 +236,7 @@ func TestNewSetCopiesTheDeployment(t *testing.T) {
 	assert.True(t, deployment.IsSameTemplate(&s.Spec.Template, &d.Spec.Template))
 	assert.True(t, f.IsWantedSet(s, as))
 	assert.False(t, f.IsWantedSet(s, rollout.SetCreation{Revision: 3}), "of another revision")
-	assert.False(t, f.CopyToSet(s, true), "nothing differs")
+	assert.False(t, f.CopyDeploymentFields(s, true), "nothing differs")
 	again, err := f.NewSet(as, 0, capitest.Noon)
 	require.NoError(t, err)
 	assert.Equal(t, s, again)
@@ -246,7 +246,7 @@ func TestNewSetCopiesTheDeployment(t *testing.T) {
 			return f.NewSet(rollout.SetCreation{Revision: 3}, 0, capitest.Noon)
 		},
 		"another template": func() (*clusterv1.MachineSet, error) {
-			return newTree(capitest.NewPreparedDeployment(3, capitest.WithVersion("v1.32.0"))).NewSet(as, 0, capitest.Noon)
+			return newObjectTree(capitest.NewPreparedDeployment(3, capitest.WithVersion("v1.32.0"))).NewSet(as, 0, capitest.Noon)
 		},
 	} {
 		other, err := change()
@@ -262,7 +262,7 @@ func TestNewSetShortensALongDeploymentName(t *testing.T) {
 		want int
 	}{{strings.Repeat("long-", 50), 57}, {"x" + strings.Repeat("long-", 50), 56}} {
 		d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name = row.name })
-		s, err := newTree(d).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
+		s, err := newObjectTree(d).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
 		assert.Len(t, s.Name, row.want)
 		assert.NotContains(t, s.Name, "--", "the dash before the hash is not doubled")
@@ -270,7 +270,7 @@ func TestNewSetShortensALongDeploymentName(t *testing.T) {
 }
 
 // A set that is created because of spec.rollout.after has an annotation with that time.
-func TestANewSetRecordsRolloutAfter(t *testing.T) {
+func TestNewSetRecordsTheRolloutAfterTime(t *testing.T) {
 	for name, row := range map[string]struct {
 		change capitest.DeploymentChange
 		want   string
@@ -282,7 +282,7 @@ func TestANewSetRecordsRolloutAfter(t *testing.T) {
 			d.Spec.Rollout.After = metav1.NewTime(capitest.Noon.Add(time.Second))
 		}, ""},
 	} {
-		s, err := newTree(
+		s, err := newObjectTree(
 			capitest.NewPreparedDeployment(3, row.change),
 		).NewSet(rollout.SetCreation{Revision: 1}, 0, capitest.Noon)
 		require.NoError(t, err)
@@ -334,7 +334,7 @@ func TestPreparedDeployment(t *testing.T) {
 		d.OwnerReferences, d.Labels = nil, map[string]string{clusterv1.WatchLabel: capitest.WatchFilter}
 	}
 	d := capitest.NewPreparedDeployment(3, theirs)
-	f := newTree(d)
+	f := newObjectTree(d)
 	o := deployment.RolloutFacts(f, capitest.Noon)
 	require.True(t, deployment.NeedsPreparation(f, o))
 	p := deployment.PreparedDeployment(f)
@@ -351,7 +351,7 @@ func TestPreparedDeployment(t *testing.T) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)
 		},
 	} {
-		f := newTree(capitest.NewPreparedDeployment(3, theirs))
+		f := newObjectTree(capitest.NewPreparedDeployment(3, theirs))
 		change(&f)
 		assert.False(t, deployment.NeedsPreparation(f, deployment.RolloutFacts(f, capitest.Noon)), name)
 	}

@@ -91,16 +91,16 @@ func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader
 				return err
 			}
 		}
-		if lack := MissingTemplate(namespace, named); lack != "" {
+		if lack := MissingTemplateText(namespace, named); lack != "" {
 			f.MissingBySet[set.UID] = lack
 		}
 	}
 	return nil
 }
 
-// MissingTemplate returns the first template that does not exist, or the first kind of clones that is not installed;
+// MissingTemplateText returns the first template that does not exist, or the first kind of clones that is not installed;
 // empty if nothing is missing.
-func MissingTemplate(namespace string, templates []capi.ProviderObject) string {
+func MissingTemplateText(namespace string, templates []capi.ProviderObject) string {
 	for _, t := range templates {
 		switch {
 		case t.CloneKindMissing:
@@ -125,7 +125,7 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 
 // ReadLiveTreeWithoutPolicy is ReadLiveTree without the policy and the absences, which only a worker needs.
 func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
-	f, err := ReadLiveSets(ctx, c, d)
+	f, err := ReadLiveTreeWithoutMachines(ctx, c, d)
 	if err != nil {
 		return f, err
 	}
@@ -138,9 +138,13 @@ func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.
 	return f, f.readTemplates(ctx, c.LiveTemplates)
 }
 
-// ReadLiveSets returns a deployment with its sets from the API server, without other objects. The result is enough to
+// ReadLiveTreeWithoutMachines returns a deployment with its sets from the API server, without other objects. The result is enough to
 // find the current set, and to compute which fields a set copies.
-func ReadLiveSets(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeployment) (ObjectTree, error) {
+func ReadLiveTreeWithoutMachines(
+	ctx context.Context,
+	c *capi.Cache,
+	d *clusterv1.MachineDeployment,
+) (ObjectTree, error) {
 	f := ObjectTree{Cache: c, Deployment: d, IsLive: true}
 	sets, err := c.Client().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -183,7 +187,7 @@ func (f ObjectTree) ResourceVersions() cache.MinVersions {
 		v.RaiseVersion(capi.SetsResource, set.ResourceVersion)
 	}
 	if f.Policy != nil {
-		v.RaiseVersion(cache.RolloutPolicies, f.Policy.ResourceVersion)
+		v.RaiseVersion(cache.RolloutPoliciesResource, f.Policy.ResourceVersion)
 	}
 	return v
 }

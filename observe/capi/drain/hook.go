@@ -22,12 +22,12 @@ import (
 )
 
 // The annotations on a Machine whose node Millwright drains. AnnotationHook makes Cluster API wait before it drains the
-// node itself. With annotationExclude, Cluster API does not drain the node. AnnotationHook and annotationExclude have
+// node itself. With annotationExcludeNodeDraining, Cluster API does not drain the node. AnnotationHook and annotationExcludeNodeDraining have
 // the value hookValue.
 const (
-	AnnotationHook    = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
-	annotationExclude = clusterv1.ExcludeNodeDrainingAnnotation
-	hookValue         = "millwright"
+	AnnotationPreDrainHook        = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
+	annotationExcludeNodeDraining = clusterv1.ExcludeNodeDrainingAnnotation
+	drainHookValue                = "millwright"
 )
 
 // DrainsNodesOfSet reports whether Millwright drains the nodes of a set's machines.
@@ -55,20 +55,20 @@ func MachineAnnotations(c *capi.Cache, set *clusterv1.MachineSet, existing *clus
 		existing != nil && isExcludedByOthers(existing.Annotations) {
 		return template
 	}
-	result := map[string]string{AnnotationHook: hookValue, annotationExclude: hookValue}
+	result := map[string]string{AnnotationPreDrainHook: drainHookValue, annotationExcludeNodeDraining: drainHookValue}
 	maps.Copy(result, template)
 	return result
 }
 
 // isExcludedByOthers reports whether another writer than Millwright excludes a machine from draining.
 func isExcludedByOthers(annotations map[string]string) bool {
-	value, set := annotations[annotationExclude]
-	return set && value != hookValue
+	value, set := annotations[annotationExcludeNodeDraining]
+	return set && value != drainHookValue
 }
 
 // HasDrainHook reports whether a machine has Millwright's hook.
 func HasDrainHook(m *clusterv1.Machine) bool {
-	_, hooked := m.Annotations[AnnotationHook]
+	_, hooked := m.Annotations[AnnotationPreDrainHook]
 	return hooked
 }
 
@@ -82,10 +82,10 @@ func IsDrainedByMillwright(m *clusterv1.Machine) bool {
 func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 	gone := map[string]any{}
 	if HasDrainHook(m) {
-		gone[AnnotationHook] = nil
+		gone[AnnotationPreDrainHook] = nil
 	}
-	if m.Annotations[annotationExclude] == hookValue && !drained {
-		gone[annotationExclude] = nil
+	if m.Annotations[annotationExcludeNodeDraining] == drainHookValue && !drained {
+		gone[annotationExcludeNodeDraining] = nil
 	}
 	if len(gone) == 0 {
 		return nil
@@ -138,10 +138,14 @@ func HookFacts(ctx context.Context, c *capi.Cache, m *clusterv1.Machine, v *v1al
 		HasHook: HasDrainHook(
 			m,
 		),
-		Deleting:   m.DeletionTimestamp != nil,
-		Waiting:    hasReachedPreDrainHooks(m),
-		NodeName:   m.Status.NodeRef.Name,
-		SkipReason: observedrain.AnnotationReason(v, v1alpha1.AnnotationSkipDrain, v1alpha1.AnnotationExcludeDraining),
+		Deleting:        m.DeletionTimestamp != nil,
+		ClusterAPIWaits: hasReachedPreDrainHooks(m),
+		NodeName:        m.Status.NodeRef.Name,
+		SkipDrainReason: observedrain.FirstAnnotationText(
+			v,
+			v1alpha1.AnnotationSkipDrain,
+			v1alpha1.AnnotationExcludeDraining,
+		),
 	}
 	if d := v.Status.Deletion; d != nil && d.Drain != nil {
 		h.DrainResult = d.Drain.Result
@@ -167,7 +171,7 @@ func relatedObjectsOfDrain(
 	cluster *clusterv1.Cluster,
 ) (drain.RelatedObjects, error) {
 	a := drain.RelatedObjects{
-		Cluster: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
+		ClusterName: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
 		ReachedPreTerminateHooks: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
 	}
 	if a.ClusterGone || a.ReachedPreTerminateHooks {
@@ -175,16 +179,16 @@ func relatedObjectsOfDrain(
 	}
 	if ref := cluster.Spec.ControlPlaneRef; ref.IsDefined() {
 		o, _, _, err := c.ProviderObject(ctx, m.Namespace, ref)
-		if err != nil && !errors.Is(err, capi.ErrNoKind) {
+		if err != nil && !errors.Is(err, capi.ErrKindNotInstalled) {
 			return a, err
 		}
 		if o != nil && o.GetDeletionTimestamp() != nil {
-			a.ControlPlane = ref.Kind + " " + ref.Name
+			a.DeletingControlPlane = ref.Kind + " " + ref.Name
 		}
 	}
 	ref := m.Spec.InfrastructureRef
 	resource, err := c.ResourceOfKind(ctx, schema.GroupKind{Group: ref.APIGroup, Kind: ref.Kind})
-	if errors.Is(err, capi.ErrNoKind) {
+	if errors.Is(err, capi.ErrKindNotInstalled) {
 		return a, nil
 	}
 	if err != nil {
@@ -193,7 +197,7 @@ func relatedObjectsOfDrain(
 	o, err := c.Client().ProviderObjects.Resource(resource).Namespace(m.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err), err == nil && o.GetDeletionTimestamp() != nil:
-		a.Infrastructure = ref.Kind + " " + ref.Name
+		a.GoneInfrastructure = ref.Kind + " " + ref.Name
 	case err != nil:
 		return a, fmt.Errorf("get %s %s/%s: %w", ref.Kind, m.Namespace, ref.Name, err)
 	}

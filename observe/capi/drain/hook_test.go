@@ -20,17 +20,17 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-const optInAnnotation = v1alpha1.AnnotationClusterAPIDrain
+const drainOptInAnnotation = v1alpha1.AnnotationClusterAPIDrain
 
 func TestDrainsNodesOfSet(t *testing.T) {
 	on := func(value string) capitest.SetChange {
-		return capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, value)
+		return capitest.WithAnnotation[*clusterv1.MachineSet](drainOptInAnnotation, value)
 	}
 	onDeployment := func(value string) *clusterv1.MachineDeployment {
-		return capitest.NewDeployment(capitest.WithAnnotation[*clusterv1.MachineDeployment](optInAnnotation, value))
+		return capitest.NewDeployment(capitest.WithAnnotation[*clusterv1.MachineDeployment](drainOptInAnnotation, value))
 	}
 	onCluster := func(value string) *clusterv1.Cluster {
-		return capitest.NewCluster(capitest.WithAnnotation[*clusterv1.Cluster](optInAnnotation, value))
+		return capitest.NewCluster(capitest.WithAnnotation[*clusterv1.Cluster](drainOptInAnnotation, value))
 	}
 	for name, row := range map[string]struct {
 		set     *clusterv1.MachineSet
@@ -82,7 +82,7 @@ func TestDrainsNodesOfSet(t *testing.T) {
 // A machine that a person excluded from draining gets no hook, and keeps the person's annotation.
 func TestMachineExcludedByAPersonGetsNoHook(t *testing.T) {
 	c, _ := capitest.StartCaches(t, capitest.NewCluster())
-	set := capitest.NewSet("s", 1, capitest.WithAnnotation[*clusterv1.MachineSet](optInAnnotation, "true"))
+	set := capitest.NewSet("s", 1, capitest.WithAnnotation[*clusterv1.MachineSet](drainOptInAnnotation, "true"))
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
@@ -109,12 +109,12 @@ func TestHookRemovalPatch(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	assert.Equal(
 		t,
-		gone(capidrain.AnnotationHook, clusterv1.ExcludeNodeDrainingAnnotation),
+		gone(capidrain.AnnotationPreDrainHook, clusterv1.ExcludeNodeDrainingAnnotation),
 		capidrain.HookRemovalPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), false),
 	)
 	assert.Equal(
 		t,
-		gone(capidrain.AnnotationHook),
+		gone(capidrain.AnnotationPreDrainHook),
 		capidrain.HookRemovalPatch(capitest.NewMachine("m", set, capitest.WithDrainHook), true),
 		"Cluster API does not drain what is drained",
 	)
@@ -125,7 +125,12 @@ func TestHookRemovalPatch(t *testing.T) {
 		capitest.WithDrainHook,
 		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
-	assert.Equal(t, gone(capidrain.AnnotationHook), capidrain.HookRemovalPatch(theirs, false), "what a person wrote stays")
+	assert.Equal(
+		t,
+		gone(capidrain.AnnotationPreDrainHook),
+		capidrain.HookRemovalPatch(theirs, false),
+		"what a person wrote stays",
+	)
 }
 
 func TestToMillwrightMachine(t *testing.T) {
@@ -156,7 +161,7 @@ func TestToMillwrightMachine(t *testing.T) {
 	ladder := observedrain.EscalationFacts(v, nil, node, 0, capitest.Noon)
 	assert.Equal(
 		t,
-		drain.EscalationLadder{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
+		drain.EscalationFacts{Now: capitest.Noon, Timeout: 90 * time.Second, Setting: "nodeDrainTimeoutSeconds"},
 		ladder,
 	)
 	for _, seconds := range []*int32{nil, new(int32(0))} {
@@ -179,8 +184,8 @@ func TestToMillwrightMachine(t *testing.T) {
 	text, err := capidrain.StatusText(v)
 	require.NoError(t, err)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = text
-	require.True(t, capidrain.SetConditions(m, v))
-	require.False(t, capidrain.SetConditions(m, v), "once")
+	require.True(t, capidrain.CopyConditions(m, v))
+	require.False(t, capidrain.CopyConditions(m, v), "once")
 	again := capidrain.ToMillwrightMachine(m)
 	assert.True(t, again.Status.Deletion.Drain.StartedAt.Equal(new(capitest.MinutesBeforeNoon(3))))
 	assert.Equal(t, "evict-pods", again.Status.CurrentOperation.Step)
@@ -188,7 +193,7 @@ func TestToMillwrightMachine(t *testing.T) {
 	require.Len(t, again.Status.Conditions, 1)
 	assert.Equal(t, "by a budget", again.Status.Conditions[0].Message)
 	v.Status.Conditions = nil
-	require.True(t, capidrain.SetConditions(m, v), "and taken away")
+	require.True(t, capidrain.CopyConditions(m, v), "and taken away")
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = "{"
 	assert.Nil(t, capidrain.ToMillwrightMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
 }
@@ -212,39 +217,39 @@ func TestDrainHookFacts(t *testing.T) {
 	}{
 		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{HasHook: true, NodeName: "node-m"}},
 		"at the hook": {
-			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m"},
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m"},
 		},
 		"its Cluster is paused": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", PauseReason: "Cluster c is paused"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", PauseReason: "Cluster c is paused"},
 		},
 		"it is paused": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PausedAnnotation, "")), related(capitest.NewCluster()),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", PauseReason: "the machine has the annotation cluster.x-k8s.io/paused"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", PauseReason: "the machine has the annotation cluster.x-k8s.io/paused"},
 		},
 		"the infrastructure is gone": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster()),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the infrastructure is being deleted": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure(capitest.AsDeletingObject)),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", NoDrainReason: "ExampleMachine m is gone or being deleted, and the node is not drained"},
 		},
 		"the Cluster is being deleted": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(capitest.AsDeletingObject), infrastructure()),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "Cluster c is being deleted, and its nodes are not drained"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", NoDrainReason: "Cluster c is being deleted, and its nodes are not drained"},
 		},
 		"past its drain": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) {
 				m.Status.Deletion.WaitForPreTerminateHookStartTime = capitest.MinutesBeforeNoon(1)
 			}),
 			related(capitest.NewCluster(), infrastructure()),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, NodeName: "node-m", NoDrainReason: "the deletion is past its drain"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m", NoDrainReason: "the deletion is past its drain"},
 		},
 		"without a node, and skipped": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationSkipDrain, "ann: test")),
 			related(capitest.NewCluster(), infrastructure()),
-			drain.HookFacts{HasHook: true, Deleting: true, Waiting: true, SkipReason: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, SkipDrainReason: "annotation " + v1alpha1.AnnotationSkipDrain + ": ann: test"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,10 +32,10 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 		ObjectMeta: *m.ObjectMeta.DeepCopy(),
 	}
 	delete(v.Labels, v1alpha1.LabelNode)
-	delete(v.Annotations, AnnotationHook)
+	delete(v.Annotations, AnnotationPreDrainHook)
 	delete(v.Annotations, v1alpha1.AnnotationDrainStatus)
-	if v.Annotations[annotationExclude] == hookValue {
-		delete(v.Annotations, annotationExclude)
+	if v.Annotations[annotationExcludeNodeDraining] == drainHookValue {
+		delete(v.Annotations, annotationExcludeNodeDraining)
 	}
 	v.Spec.ProviderID = m.Spec.ProviderID
 	timeout := observedrain.NoDrainTimeout
@@ -93,9 +93,9 @@ func StatusText(v *v1alpha1.Machine) (string, error) {
 	return string(text), nil
 }
 
-// SetConditions copies the conditions of v, a machine from ToMillwrightMachine, to a Machine of Cluster API.
-// SetConditions reports whether any condition changed.
-func SetConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
+// CopyConditions copies the conditions of v, a machine from ToMillwrightMachine, to a Machine of Cluster API.
+// CopyConditions reports whether any condition changed.
+func CopyConditions(m *clusterv1.Machine, v *v1alpha1.Machine) (changed bool) {
 	for _, kind := range reportedConditions() {
 		c := observecache.FindNodeCondition(v.Status.Conditions, kind)
 		if c == nil {

@@ -27,7 +27,10 @@ func RulesOfMachine(c *capi.Cache, m *clusterv1.Machine) (observedrain.MachineRu
 		}
 		var pods []observedrain.PodSelector
 		for _, p := range r.Spec.Pods {
-			pods = append(pods, observedrain.PodSelector{Pod: p.Selector, Namespace: p.NamespaceSelector})
+			pods = append(
+				pods,
+				observedrain.PodSelector{PodLabelSelector: p.Selector, NamespaceLabelSelector: p.NamespaceSelector},
+			)
 		}
 		rule, err := observedrain.NewRule(r.Name, string(r.Spec.Drain.Behavior), r.Spec.Drain.Order, pods)
 		if err != nil {

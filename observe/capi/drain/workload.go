@@ -29,8 +29,8 @@ type ClusterAccess struct {
 // kubeconfigKey is the key of the kubeconfig in a Cluster's Secret. kubeconfigSuffix is the suffix of the Secret's
 // name. Source: Cluster API's contract for control planes.
 const (
-	kubeconfigKey    = "value"
-	kubeconfigSuffix = "-kubeconfig"
+	kubeconfigSecretKey    = "value"
+	kubeconfigSecretSuffix = "-kubeconfig"
 )
 
 // clientIdleTime is how long an unused client of a workload cluster stays in memory. Source: far longer than the time
@@ -68,7 +68,7 @@ var ErrNoKubeconfig = errors.New("no kubeconfig can be used")
 // more than the token makes a new client and a new target. A drain that uses the caches of the former target keeps
 // them. The target has caches for the objects that drains read. They run on demand: see cache.Target.UseDrainCaches.
 func (w *WorkloadClusters) Target(ctx context.Context, namespace, name string) (*cache.Target, error) {
-	key, secretName := namespace+"/"+name, name+kubeconfigSuffix
+	key, secretName := namespace+"/"+name, name+kubeconfigSecretSuffix
 	secret, err := w.SecretsClient.CoreV1().Secrets(namespace).Get(ctx, secretName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -76,7 +76,7 @@ func (w *WorkloadClusters) Target(ctx context.Context, namespace, name string) (
 	case err != nil:
 		return nil, fmt.Errorf("get Secret %s/%s: %w", namespace, secretName, err)
 	}
-	kubeconfig, err := target.ParseKubeconfig(secret.Data[kubeconfigKey], kubeconfigKey, "")
+	kubeconfig, err := target.ParseKubeconfig(secret.Data[kubeconfigSecretKey], kubeconfigSecretKey, "")
 	if err != nil {
 		return nil, fmt.Errorf("%w: Secret %s/%s: %w", ErrNoKubeconfig, namespace, secretName, err)
 	}
@@ -91,8 +91,8 @@ func (w *WorkloadClusters) Target(ctx context.Context, namespace, name string) (
 		return nil, fmt.Errorf("%w: Secret %s/%s: its kubeconfig has %w", ErrNoKubeconfig, namespace, secretName, err)
 	}
 	if client != of.client {
-		of = workloadCluster{client: client, target: cache.NewTarget(client.Interface, "")}
-		of.target.WatchDrainsOnDemand()
+		of = workloadCluster{client: client, target: cache.NewTarget(client.Clientset, "")}
+		of.target.WatchDrainResourcesOnDemand()
 		of.target.Start(w.ctx)
 	}
 	of.usedAt = time.Now()

@@ -24,14 +24,14 @@ import (
 	capidrain "millwright/observe/capi/drain"
 )
 
-const token = "canary-token"
+const testToken = "canary-token"
 
 // newKubeconfig returns a kubeconfig whose user has the token.
 func newKubeconfig(t *testing.T, host string, change ...func(*clientcmdapi.Config)) []byte {
 	t.Helper()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: host}
-	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: testToken}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	for _, f := range change {
@@ -114,10 +114,10 @@ func TestAChangedKubeconfigMakesANewClient(t *testing.T) {
 		budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "web", Name: "all"}}
 		w := newWorkloadTestEnv(t, kubefake.NewClientset(budget))
 		first := w.target()
-		assert.Nil(t, first.Informer(cache.DisruptionBudgets), "no drain needs the caches yet")
+		assert.Nil(t, first.Informer(cache.DisruptionBudgetsResource), "no drain needs the caches yet")
 		release, err := first.UseDrainCaches(t.Context())
 		require.NoError(t, err)
-		budgets := first.Informer(cache.DisruptionBudgets)
+		budgets := first.Informer(cache.DisruptionBudgetsResource)
 		assert.Len(t, budgets.GetStore().List(), 1, "a drain begins with filled caches")
 
 		touched := kubeconfigSecret(newKubeconfig(t, "https://one"))
@@ -144,7 +144,7 @@ func TestAChangedKubeconfigMakesANewClient(t *testing.T) {
 func TestANewTokenOfAWorkloadClusterIsUsedWithoutANewClient(t *testing.T) {
 	w := newWorkloadTestEnv(t, nil)
 	first := w.target()
-	for _, next := range []string{token, "next"} {
+	for _, next := range []string{testToken, "next"} {
 		w.updateSecret(kubeconfigSecret(newKubeconfig(t, "https://one", func(c *clientcmdapi.Config) {
 			c.AuthInfos["u"].Token = next
 		})))
@@ -152,7 +152,7 @@ func TestANewTokenOfAWorkloadClusterIsUsedWithoutANewClient(t *testing.T) {
 		_, err := first.Client().CoreV1().Nodes().Get(t.Context(), "n", metav1.GetOptions{})
 		require.Error(t, err)
 	}
-	assert.Equal(t, []string{"Bearer " + token, "Bearer next"}, w.tokens)
+	assert.Equal(t, []string{"Bearer " + testToken, "Bearer next"}, w.tokens)
 	assert.Equal(t, []string{"https://one"}, w.hosts)
 }
 
@@ -162,7 +162,7 @@ func TestCachesOfAnIdleWorkloadClusterStop(t *testing.T) {
 		cluster := w.target()
 		release, err := cluster.UseDrainCaches(t.Context())
 		require.NoError(t, err)
-		budgets := cluster.Informer(cache.DisruptionBudgets)
+		budgets := cluster.Informer(cache.DisruptionBudgetsResource)
 		time.Sleep(50 * time.Minute)
 		assert.False(t, budgets.IsStopped(), "a drain may take long")
 		release()
@@ -190,24 +190,26 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 		why   string
 	}{
 		"no value":   {nil, "it has no key value"},
-		"no YAML":    {[]byte("users: [" + token), "the value of value is no kubeconfig"},
-		"no context": {with(func(c *clientcmdapi.Config) { c.CurrentContext = token }), "its kubeconfig has no context that can be used"},
+		"no YAML":    {[]byte("users: [" + testToken), "the value of value is no kubeconfig"},
+		"no context": {with(func(c *clientcmdapi.Config) { c.CurrentContext = testToken }), "its kubeconfig has no context that can be used"},
 		"no client": {with(user(func(u *clientcmdapi.AuthInfo) {
-			u.ClientCertificateData, u.ClientKeyData = []byte(token), []byte(token)
+			u.ClientCertificateData, u.ClientKeyData = []byte(testToken), []byte(testToken)
 		})), "its kubeconfig has certificates or keys that cannot be used"},
-		"a program":  {with(user(func(u *clientcmdapi.AuthInfo) { u.Exec = &clientcmdapi.ExecConfig{Command: token, APIVersion: "v1"} })), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
-		"a provider": {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: token} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
+		"a program": {with(user(func(u *clientcmdapi.AuthInfo) {
+			u.Exec = &clientcmdapi.ExecConfig{Command: testToken, APIVersion: "v1"}
+		})), "its kubeconfig names a program that gives credentials, which Millwright does not use"},
+		"a provider": {with(user(func(u *clientcmdapi.AuthInfo) { u.AuthProvider = &clientcmdapi.AuthProviderConfig{Name: testToken} })), "its kubeconfig names an authentication provider, which Millwright does not use"},
 		"a token": {with(user(func(u *clientcmdapi.AuthInfo) {
 			u.TokenFile = "/" +
-				token
+				testToken
 		})), "its kubeconfig names a file with credentials, which Millwright does not use"},
 		"a key": {with(user(func(u *clientcmdapi.AuthInfo) {
 			u.ClientKey = "/" +
-				token
+				testToken
 		})), "its kubeconfig names a file with credentials, which Millwright does not use"},
 		"a CA bundle": {with(func(c *clientcmdapi.Config) {
 			c.Clusters["c"].CertificateAuthority = "/" +
-				token
+				testToken
 		}), "its kubeconfig names a file with certificates, which Millwright does not use"},
 	} {
 		t.Run(name, func(t *testing.T) {

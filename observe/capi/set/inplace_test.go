@@ -26,7 +26,7 @@ func asUpdatingMachine(m *clusterv1.Machine) {
 
 // The test rows come from Cluster API's tests. Each row has a machine and a set, and whether the set must start an
 // in-place update of the machine.
-func TestIsUpdateDue(t *testing.T) {
+func TestIsInPlaceUpdateDue(t *testing.T) {
 	hooked := capitest.WithAnnotation[*clusterv1.Machine](
 		runtimev1.PendingHooksAnnotation,
 		"Other,"+capiset.UpdateMachineHook,
@@ -51,7 +51,7 @@ func TestIsUpdateDue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := capitest.NewSet("s", 1, test.set...)
 			m := capitest.NewMachine("m", s, test.machine...)
-			assert.Equal(t, test.due, capiset.IsUpdateDue(m, s))
+			assert.Equal(t, test.due, capiset.IsInPlaceUpdateDue(m, s))
 			o := capiset.ScaleFacts(
 				capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
 				s,
@@ -68,7 +68,7 @@ func TestIsUpdateDue(t *testing.T) {
 }
 
 // The test rows come from Cluster API: a set moves its surplus machines only to a set that accepts them.
-func TestNoMoveReason(t *testing.T) {
+func TestMoveRejectionReason(t *testing.T) {
 	takes := capitest.WithAnnotation[*clusterv1.MachineSet](
 		clusterv1.MachineSetReceiveMachinesFromMachineSetsAnnotation,
 		"r,s",
@@ -93,7 +93,7 @@ func TestNoMoveReason(t *testing.T) {
 			capitest.Noon,
 			0,
 		)
-		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMoveReason})
+		assert.Equal(t, []string{"next", why}, []string{o.ClusterAPI.MoveTarget, o.ClusterAPI.NoMoveReason})
 	}
 	o := capiset.ScaleFacts(
 		capitest.NewOfflineCache(capitest.DefaultSettings, cache.PreflightConfig{}),
@@ -102,5 +102,5 @@ func TestNoMoveReason(t *testing.T) {
 		capitest.Noon,
 		0,
 	)
-	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTo, o.ClusterAPI.NoMoveReason})
+	assert.Equal(t, []string{"", ""}, []string{o.ClusterAPI.MoveTarget, o.ClusterAPI.NoMoveReason})
 }

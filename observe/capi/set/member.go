@@ -28,12 +28,12 @@ func MemberFacts(
 	selector labels.Selector,
 ) scale.Member {
 	f := scale.Member{
-		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, Created: m.CreationTimestamp.Time,
-		Matches:  selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
-		Deleting: m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOrZero(m.DeletionTimestamp),
+		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, CreatedAt: m.CreationTimestamp.Time,
+		MatchesSelector: selector.Matches(labels.Set(m.Labels)) || selector.Empty(),
+		Deleting:        m.DeletionTimestamp != nil, DeletingSince: observecache.TimeOrZero(m.DeletionTimestamp),
 		TemplateDifferences: scale.TemplateDifferences{Drift: DriftText(c, m, set)},
 		Phase:               m.Status.Phase,
-		Node:                nodeState(m),
+		NodeState:           nodeState(m),
 		Priority:            vocabulary.PriorityDefault,
 	}
 	// Cluster API writes the conditions of a machine before the name of the machine's node.
@@ -41,7 +41,7 @@ func MemberFacts(
 		meta.IsStatusConditionTrue(m.Status.Conditions, clusterv1.MachineNodeHealthyCondition)
 	f.Updating = isUpdating(m)
 	_, f.MovedForUpdate = m.Annotations[clusterv1.PendingAcknowledgeMoveAnnotation]
-	f.ClusterAPI.UpdateDue = IsUpdateDue(m, set)
+	f.ClusterAPI.UpdateDue = IsInPlaceUpdateDue(m, set)
 	_, f.DeleteFirst = m.Annotations[clusterv1.DeleteMachineAnnotation]
 	f.Ready, f.NotReadyReason, f.ReadySince = conditionStatus(m, clusterv1.MachineReadyCondition)
 	f.UpToDate, f.OutdatedReason, _ = conditionStatus(m, clusterv1.MachineUpToDateCondition)
@@ -149,9 +149,9 @@ func DriftText(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) s
 	alive := m.DeletionTimestamp == nil
 	labels, annotations := capi.AppliedKeys(m, capi.MachineSetFieldManager)
 	return strings.Join(phrase.NonEmptyTexts(
-		phrase.TextIf(alive && needsUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
+		phrase.TextIf(alive && needsEntryUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
 		phrase.TextIf(
-			alive && needsUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations),
+			alive && needsEntryUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations),
 			"annotations",
 		),
 		phrase.TextIf(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
@@ -191,8 +191,8 @@ func areEqualWithDefault(a, b *int32, byDefault int32) bool {
 	return *a == *b
 }
 
-// needsUpdate reports whether a map lacks a wanted entry, or still has an unwanted key that Millwright applied.
-func needsUpdate(have, want map[string]string, applied []string) bool {
+// needsEntryUpdate reports whether a map lacks a wanted entry, or still has an unwanted key that Millwright applied.
+func needsEntryUpdate(have, want map[string]string, applied []string) bool {
 	for key, value := range want {
 		if now, found := have[key]; !found || now != value {
 			return true

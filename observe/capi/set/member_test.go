@@ -64,9 +64,9 @@ func TestMemberFacts(t *testing.T) {
 		{fact: "Name", want: "m"},
 		{fact: "UID", want: "uid-m"},
 		{fact: "Version", want: "900"},
-		{fact: "Created", want: capitest.MinutesBeforeNoon(60).Time},
-		{fact: "Matches", want: true},
-		{name: "other labels", fact: "Matches", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: false},
+		{fact: "CreatedAt", want: capitest.MinutesBeforeNoon(60).Time},
+		{fact: "MatchesSelector", want: true},
+		{name: "other labels", fact: "MatchesSelector", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: false},
 		{fact: "Deleting", change: capitest.AsDeletingObject[*clusterv1.Machine], want: true},
 		{fact: "DeletingSince", change: capitest.AsDeletingObject[*clusterv1.Machine], want: capitest.MinutesBeforeNoon(1).Time},
 		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }, want: "minReadySeconds"},
@@ -83,11 +83,11 @@ func TestMemberFacts(t *testing.T) {
 			withoutStatus(m)
 			capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, metav1.ConditionTrue)(m)
 		}, want: true},
-		{name: "without a node", fact: "Node", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
-		{name: "NodeHealthy is False", fact: "Node", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
-		{name: "NodeHealthy is Unknown", fact: "Node", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
-		{name: "NodeHealthy is not reported", fact: "Node", change: capitest.WithoutCondition(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
-		{name: "NodeHealthy is True", fact: "Node", want: scale.NodeHealthy},
+		{name: "without a node", fact: "NodeState", change: func(m *clusterv1.Machine) { m.Status.NodeRef.Name = "" }, want: scale.NoNode},
+		{name: "NodeHealthy is False", fact: "NodeState", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, no), want: scale.NodeUnhealthy},
+		{name: "NodeHealthy is Unknown", fact: "NodeState", change: capitest.WithCondition(clusterv1.MachineNodeHealthyCondition, unknown), want: scale.NodeUnknown},
+		{name: "NodeHealthy is not reported", fact: "NodeState", change: capitest.WithoutCondition(clusterv1.MachineNodeHealthyCondition), want: scale.NodeHealthy},
+		{name: "NodeHealthy is True", fact: "NodeState", want: scale.NodeHealthy},
 		{fact: "Ready", want: scale.ConditionTrue},
 		{name: "no", fact: "Ready", change: capitest.WithCondition(ready, no), want: scale.ConditionFalse},
 		{name: "unknown", fact: "Ready", change: capitest.WithCondition(ready, unknown), want: scale.ConditionUnknown},
@@ -128,7 +128,7 @@ func TestMemberFacts(t *testing.T) {
 }
 
 // For the deletion order, Millwright and Cluster API count the same machines as unhealthy.
-func TestUnhealthyMachinesInTheDeletionOrder(t *testing.T) {
+func TestUnhealthyMachinesMatchClusterAPI(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		change capitest.MachineChange
@@ -169,7 +169,7 @@ func TestMachineLabels(t *testing.T) {
 		},
 		{
 			"a longer name", capitest.NewSet(long, 1), capitest.DefaultSettings,
-			map[string]string{clusterv1.MachineSetNameLabel: labelOfSetName(long)},
+			map[string]string{clusterv1.MachineSetNameLabel: labelValueOfSetName(long)},
 		},
 		{
 			"the filter of the other controllers", capitest.NewSet("s", 1),
@@ -207,7 +207,7 @@ func TestMachineLabels(t *testing.T) {
 		})
 	}
 	t.Run("two long names differ, and fit", func(t *testing.T) {
-		a, b := labelOfSetName(long), labelOfSetName(long+"x")
+		a, b := labelValueOfSetName(long), labelValueOfSetName(long+"x")
 		assert.NotEqual(t, a, b)
 		assert.Regexp(t, `^hash_[A-Za-z0-9_-]{6}_z$`, a)
 	})
@@ -217,14 +217,14 @@ func withTemplateLabel(key, value string) capitest.SetChange {
 	return func(s *clusterv1.MachineSet) { s.Spec.Template.Labels[key] = value }
 }
 
-func labelOfSetName(name string) string {
+func labelValueOfSetName(name string) string {
 	return capiset.MachineLabels(newCache(), capitest.NewSet(name, 1))[clusterv1.MachineSetNameLabel]
 }
 
 // Cluster API's own controllers look for this label value. Source of the value: Cluster API's function
 // format.MustFormatValue, 32-bit FNV-1a in URL-safe base64 without padding.
-func TestLabelOfALongName(t *testing.T) {
-	assert.Equal(t, "hash_2W8PhQ_z", labelOfSetName(strings.Repeat("a", 64)))
+func TestLabelValueOfALongSetName(t *testing.T) {
+	assert.Equal(t, "hash_2W8PhQ_z", labelValueOfSetName(strings.Repeat("a", 64)))
 }
 
 func TestDesiredMachine(t *testing.T) {

@@ -41,20 +41,20 @@ func ScaleFacts(
 			Orphaning:    observecache.IsOrphaning(set),
 			HasFinalizer: slices.Contains(set.Finalizers, capi.Finalizer),
 		}, Settings: scale.Settings{
-			DeleteOrder: deletionOrder(set),
-			MinReady:    time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
-			Remediation: remediationPolicy(set, related.Deployment),
+			DeletionOrder:    deletionOrder(set),
+			MinReadyDuration: time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
+			Remediation:      remediationPolicy(set, related.Deployment),
 		},
 		NameSeed: seed,
 
 		Generation:         set.Generation,
 		ObservedGeneration: set.Status.ObservedGeneration,
 
-		Pauses:       pauseReasons(set, related.Cluster),
-		StopReasons:  creationStopReasons(set, related),
-		ClusterAPI:   transferOfSet(set, related.Receiver),
-		MissingKinds: capi.MissingKinds(related.Templates),
-		Preflight:    preflightFacts(c, set, related),
+		PauseSentences:     pauseReasons(set, related.Cluster),
+		StopReasons:        creationStopReasons(set, related),
+		ClusterAPI:         surplusTransferFacts(set, related.Receiver),
+		MissingObjectKinds: capi.MissingKinds(related.Templates),
+		Preflight:          preflightFacts(c, set, related),
 	}
 	var namingErr error
 	o.NameParts, namingErr = machineNameParts(set)
@@ -82,32 +82,32 @@ func ScaleFacts(
 	}
 	for _, m := range related.Orphans {
 		f := scale.Orphan{
-			Name:     m.Name,
-			UID:      string(m.UID),
-			Version:  m.ResourceVersion,
-			Matches:  selector.Matches(labels.Set(m.Labels)),
-			Deleting: m.DeletionTimestamp != nil,
+			Name:            m.Name,
+			UID:             string(m.UID),
+			Version:         m.ResourceVersion,
+			MatchesSelector: selector.Matches(labels.Set(m.Labels)),
+			Deleting:        m.DeletionTimestamp != nil,
 		}
 		o.Orphans = append(o.Orphans, f)
 		if !f.Deleting && capi.IsReleasedBySet(m, set) {
-			o.ReleasedCount++
+			o.ReleasedMachineCount++
 		}
 	}
 	o.ReportedStatus = reportedStatus(set, o)
 	return o
 }
 
-// transferOfSet returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
-func transferOfSet(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
-	if t.MoveTo = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTo != "" {
-		t.NoMoveReason = NoMoveReason(set, receiver)
+// surplusTransferFacts returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
+func surplusTransferFacts(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
+	if t.MoveTarget = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTarget != "" {
+		t.NoMoveReason = MoveRejectionReason(set, receiver)
 	}
 	return t
 }
 
 // isContestedSet reports whether another controller also reconciles a set of Millwright.
 func isContestedSet(set *clusterv1.MachineSet) bool {
-	return capi.HasBothFinalizers(set, clusterv1.MachineSetFinalizer)
+	return capi.IsReconciledByOtherController(set, clusterv1.MachineSetFinalizer)
 }
 
 // contestedMessage is the message for users that explains why Millwright does not touch a contested set. Source of the
@@ -156,7 +156,7 @@ func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment
 	if d == nil {
 		return r
 	}
-	r.Outdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
+	r.SetIsOutdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.

@@ -46,7 +46,7 @@ func withDeletionOrder(order clusterv1.MachineSetDeletionOrder) capitest.SetChan
 	return func(s *clusterv1.MachineSet) { s.Spec.Deletion.Order = order }
 }
 
-func withReleasedBySet(by string) capitest.MachineChange {
+func withReleasedByAnnotation(by string) capitest.MachineChange {
 	return capitest.WithAnnotation[*clusterv1.Machine](v1alpha1.AnnotationReleasedBy, by)
 }
 
@@ -85,13 +85,13 @@ func TestScaleFacts(t *testing.T) {
 		{fact: "NameSeed", want: uint64(7)},
 		{fact: "Replicas", want: 3},
 		{name: "not set", fact: "Replicas", set: withoutReplicas, want: 0},
-		{name: "the document's default", fact: "DeleteOrder", want: scale.DeletionOrder("")},
-		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.OldestFirst},
-		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.NewestFirst},
-		{fact: "DeleteOrder", set: withDeletionOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.RandomOrder},
+		{name: "the document's default", fact: "DeletionOrder", want: scale.DeletionOrder("")},
+		{fact: "DeletionOrder", set: withDeletionOrder(clusterv1.OldestMachineSetDeletionOrder), want: scale.OldestFirst},
+		{fact: "DeletionOrder", set: withDeletionOrder(clusterv1.NewestMachineSetDeletionOrder), want: scale.NewestFirst},
+		{fact: "DeletionOrder", set: withDeletionOrder(clusterv1.RandomMachineSetDeletionOrder), want: scale.RandomOrder},
 		{
 			name: "in seconds",
-			fact: "MinReady",
+			fact: "MinReadyDuration",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(90)) },
 			want: 90 * time.Second,
 		},
@@ -195,7 +195,7 @@ func TestScaleFacts(t *testing.T) {
 			name:    "of all whether they match",
 			fact:    "Orphans",
 			related: orphan(wanted),
-			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Matches: true}},
+			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", MatchesSelector: true}},
 		},
 		{
 			name:    "and those that are being deleted",
@@ -205,12 +205,17 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{
 			name:    "not one that is being deleted, nor one of another set",
-			fact:    "ReleasedCount",
-			related: orphan(wanted, withReleasedBySet("uid-s"), capitest.AsDeletingObject),
+			fact:    "ReleasedMachineCount",
+			related: orphan(wanted, withReleasedByAnnotation("uid-s"), capitest.AsDeletingObject),
 			want:    0,
 		},
-		{name: "of another set", fact: "ReleasedCount", related: orphan(wanted, withReleasedBySet("uid-x")), want: 0},
-		{fact: "ReleasedCount", related: orphan(wanted, withReleasedBySet("uid-s")), want: 1},
+		{
+			name:    "of another set",
+			fact:    "ReleasedMachineCount",
+			related: orphan(wanted, withReleasedByAnnotation("uid-x")),
+			want:    0,
+		},
+		{fact: "ReleasedMachineCount", related: orphan(wanted, withReleasedByAnnotation("uid-s")), want: 1},
 		{
 			name:    "an unreadable selector matches none",
 			fact:    "Orphans",
@@ -221,23 +226,23 @@ func TestScaleFacts(t *testing.T) {
 
 		{
 			name: "itself",
-			fact: "Pauses",
+			fact: "PauseSentences",
 			set:  withSetAnnotation(clusterv1.PausedAnnotation, ""),
 			want: []string{"MachineSet has the cluster.x-k8s.io/paused annotation"},
 		},
 		{
 			name:    "its Cluster",
-			fact:    "Pauses",
+			fact:    "PauseSentences",
 			related: func(a *capi.RelatedObjects) { a.Cluster.Spec.Paused = new(true) },
 			want:    []string{"Cluster spec.paused is set to true"},
 		},
 		{
 			name:    "said to be not",
-			fact:    "Pauses",
+			fact:    "PauseSentences",
 			related: func(a *capi.RelatedObjects) { a.Cluster.Spec.Paused = new(false) },
 			want:    []string(nil),
 		},
-		{name: "no Cluster", fact: "Pauses", related: withoutCluster, want: []string(nil)},
+		{name: "no Cluster", fact: "PauseSentences", related: withoutCluster, want: []string(nil)},
 
 		{name: "nothing", fact: "StopReasons", want: []string(nil)},
 		{
@@ -292,7 +297,7 @@ func TestScaleFacts(t *testing.T) {
 			want: 1,
 		},
 		{
-			fact: "ClusterAPI.MoveTo",
+			fact: "ClusterAPI.MoveTarget",
 			set:  withSetAnnotation(clusterv1.MachineSetMoveMachinesToMachineSetAnnotation, "next"),
 			want: "next",
 		},
@@ -302,16 +307,16 @@ func TestScaleFacts(t *testing.T) {
 			want: "it does not exist",
 		},
 
-		{name: "none", fact: "MissingKinds", want: []string(nil)},
+		{name: "none", fact: "MissingObjectKinds", want: []string(nil)},
 		{
 			name: "one",
-			fact: "MissingKinds",
+			fact: "MissingObjectKinds",
 			related: func(a *capi.RelatedObjects) {
 				a.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
 			},
 			want: []string{"ExampleMachineTemplate"},
 		},
-		{name: "both", fact: "MissingKinds", related: func(a *capi.RelatedObjects) {
+		{name: "both", fact: "MissingObjectKinds", related: func(a *capi.RelatedObjects) {
 			a.Templates = []capi.ProviderObject{
 				capitest.MissingObject(capitest.NewBootstrapTemplate()),
 				capitest.MissingObject(capitest.NewInfrastructureTemplate()),
@@ -319,7 +324,7 @@ func TestScaleFacts(t *testing.T) {
 		}, want: []string{"KubeadmConfigTemplate", "ExampleMachineTemplate"}},
 		{
 			name:    "not before it was looked for",
-			fact:    "MissingKinds",
+			fact:    "MissingObjectKinds",
 			related: func(a *capi.RelatedObjects) { a.Templates[0].Object, a.Templates[0].WasRead = nil, false },
 			want:    []string(nil),
 		},
@@ -357,16 +362,21 @@ func TestScaleFacts(t *testing.T) {
 			related: withMaxInFlight(intstr.FromString("many")),
 			want:    true,
 		},
-		{name: "another revision", fact: "Remediation.Outdated", set: outdated, related: withDeployment(), want: true},
+		{name: "another revision", fact: "Remediation.SetIsOutdated", set: outdated, related: withDeployment(), want: true},
 		{
 			name:    "no revision",
-			fact:    "Remediation.Outdated",
+			fact:    "Remediation.SetIsOutdated",
 			set:     capitest.WithDeploymentOwner,
 			related: withDeployment(),
 			want:    true,
 		},
-		{name: "the current one", fact: "Remediation.Outdated", set: current, related: withDeployment(), want: false},
-		{name: "alone", fact: "Remediation.Outdated", set: withSetAnnotation(clusterv1.RevisionAnnotation, "0"), want: false},
+		{name: "the current one", fact: "Remediation.SetIsOutdated", set: current, related: withDeployment(), want: false},
+		{
+			name: "alone",
+			fact: "Remediation.SetIsOutdated",
+			set:  withSetAnnotation(clusterv1.RevisionAnnotation, "0"),
+			want: false,
+		},
 
 		{name: "not written yet", fact: "ReportedStatus.Counts", want: (*scale.MachineCounts)(nil)},
 		{fact: "ReportedStatus.Counts", set: func(s *clusterv1.MachineSet) {
@@ -391,10 +401,10 @@ func TestScaleFacts(t *testing.T) {
 				{Type: "ScalingUp", Status: scale.ConditionTrue, Reason: "R", Message: "m"},
 			},
 		},
-		{name: "as many as wanted", fact: "ReportedStatus.Peak", want: 3},
+		{name: "as many as wanted", fact: "ReportedStatus.PeakReplicas", want: 3},
 		{
 			name: "more machines",
-			fact: "ReportedStatus.Peak",
+			fact: "ReportedStatus.PeakReplicas",
 			set:  func(s *clusterv1.MachineSet) { s.Spec.Replicas = new(int32(0)) },
 			related: func(a *capi.RelatedObjects) {
 				s := capitest.NewSet("s", 1)
@@ -405,12 +415,12 @@ func TestScaleFacts(t *testing.T) {
 			},
 			want: 1,
 		},
-		{fact: "ReportedStatus.ActedOnSize", want: 3},
+		{fact: "ReportedStatus.ObservedReplicas", want: 3},
 	}
 	never := map[string]string{
 		"Members":                    "TestMemberFacts",
-		"LastFailure.Deleting":       "the run knows what it was refused",
-		"LastFailure.Message":        "the run knows what it was refused",
+		"LastWriteFailure.Deleting":  "the run knows what it was refused",
+		"LastWriteFailure.Message":   "the run knows what it was refused",
 		"Preflight.ControlPlane":     "TestPreflightChecksOfTheControlPlane",
 		"Preflight.Machines.Version": "TestPreflightChecksOfTheControlPlane",
 		"Preflight.Machines.Kubeadm": "TestPreflightChecksOfTheControlPlane",
@@ -486,7 +496,7 @@ func TestUnknownVariablesInANameAreAnError(t *testing.T) {
 	}
 }
 
-func TestPreflightChecksOfTheControlPlane(t *testing.T) {
+func TestPreflightFactsOfTheControlPlane(t *testing.T) {
 	foreign := func(change ...capitest.ProviderObjectChange) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) {
 			a.ControlPlane = new(capitest.FoundObject(capitest.NewControlPlane(change...)))
@@ -577,7 +587,7 @@ func TestPreflightChecksOfTheControlPlane(t *testing.T) {
 	})
 }
 
-func TestPreflightOfMachinesAndSettings(t *testing.T) {
+func TestPreflightFactsOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
 	configured := capitest.NewOfflineCache(
 		capitest.DefaultSettings,

@@ -17,7 +17,7 @@ func ExplainPlan(
 	plan scale.PlanResult,
 ) observeset.ExplainedPlan {
 	explained := ExplanationFacts(s, related, plan.Status.Conditions, o.Now)
-	plan.Pending = PendingWork(s, related, o, plan, explained)
+	plan.PendingWork = PendingWork(s, related, o, plan, explained)
 	plan.Decision.Recheck = RecheckTime(plan, explained)
 	blocked := explained.BlockedSummary(o.Now)
 	return observeset.ExplainedPlan{

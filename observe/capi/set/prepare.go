@@ -17,10 +17,10 @@ func MachinesWithoutRemediationReason(
 	related capi.RelatedObjects,
 	plan scale.PlanResult,
 ) (machines []scale.MachineTarget, reason string) {
-	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.Outdated {
+	if reason = clusterv1.MachineSetMachineRemediationDeferredReason; plan.SetIsOutdated {
 		reason = clusterv1.MachineSetMachineCannotBeRemediatedReason
 	}
-	for _, target := range plan.Postponed {
+	for _, target := range plan.PostponedMembers {
 		for _, m := range related.Members {
 			if said, message := RemediationReason(m); m.Name == target.Name && (said != reason || message != target.Why) {
 				machines = append(machines, target)
@@ -65,13 +65,13 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 // NeedsPreparation reports whether a set must be prepared now. NeedsPreparation returns false for a set that is paused
 // or being deleted.
 func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts) bool {
-	return s.DeletionTimestamp == nil && len(observed.Pauses) == 0 && PreparedSet(s, related.Cluster) != nil
+	return s.DeletionTimestamp == nil && len(observed.PauseSentences) == 0 && PreparedSet(s, related.Cluster) != nil
 }
 
 // MayWriteRelatedObjects reports whether the objects related to a set may be written. The objects may not be written
 // while the set is paused, contested or otherwise invalid, or while the garbage collector orphans the set's machines.
 func MayWriteRelatedObjects(s *clusterv1.MachineSet, observed scale.Facts) bool {
-	return len(observed.Pauses) == 0 && !observed.Orphaning &&
+	return len(observed.PauseSentences) == 0 && !observed.Orphaning &&
 		(observed.InvalidReason == "" || s.DeletionTimestamp != nil)
 }
 

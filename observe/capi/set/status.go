@@ -41,7 +41,7 @@ func reportedStatus(set *clusterv1.MachineSet, o scale.Facts) scale.Status {
 			active++
 		}
 	}
-	s := scale.Status{Peak: max(o.Replicas, active, 0), ActedOnSize: max(o.Replicas, 0)}
+	s := scale.Status{PeakReplicas: max(o.Replicas, active, 0), ObservedReplicas: max(o.Replicas, 0)}
 	if set.Status.Replicas != nil {
 		s.Counts = &scale.MachineCounts{
 			Replicas: int(capi.ValueOrZero(set.Status.Replicas)),
@@ -84,7 +84,7 @@ func ApplyStatus(
 	for _, c := range want.Conditions {
 		conditions = append(conditions, capi.Condition{Condition: c})
 	}
-	s.Conditions = capi.SetConditions(
+	s.Conditions = capi.ReplaceOwnedConditions(
 		s.Conditions,
 		millwrightConditionTypes,
 		append(conditions, capi.BlockedConditions(blocked)...),

@@ -55,7 +55,7 @@ func planSet(
 	failure scale.WriteFailure,
 ) (scale.PlanResult, explain.Summary) {
 	o := capiset.ScaleFacts(c, s, related, now, 0)
-	o.LastFailure = failure
+	o.LastWriteFailure = failure
 	plan := scale.PlanSet(o)
 	return plan, capiset.ExplanationFacts(s, related, plan.Status.Conditions, now).BlockedSummary(now)
 }
@@ -63,7 +63,7 @@ func planSet(
 // randomSource makes random facts.
 type randomSource struct{ *rand.Rand }
 
-func (d randomSource) randomBoolOneIn(n int) bool { return d.IntN(n) == 0 }
+func (d randomSource) randomBoolWithOdds(n int) bool { return d.IntN(n) == 0 }
 
 func pickRandomItem[T any](d randomSource, items ...T) T { return items[d.IntN(len(items))] }
 
@@ -71,10 +71,10 @@ func pickRandomItem[T any](d randomSource, items ...T) T { return items[d.IntN(l
 func (d randomSource) randomSet() *clusterv1.MachineSet {
 	s := capitest.NewSet("s", int32(d.IntN(6)))
 	spec := &s.Spec
-	if d.randomBoolOneIn(20) {
+	if d.randomBoolWithOdds(20) {
 		spec.Replicas = nil
 	}
-	if d.randomBoolOneIn(10) {
+	if d.randomBoolWithOdds(10) {
 		spec.Selector = pickRandomItem(
 			d,
 			metav1.LabelSelector{},
@@ -82,7 +82,7 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 			metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Nonsense"}}},
 		)
 	}
-	if d.randomBoolOneIn(3) {
+	if d.randomBoolWithOdds(3) {
 		spec.Template.Spec.MinReadySeconds = new(int32(d.IntN(2 * 3600)))
 	}
 	spec.MachineNaming.Template = pickRandomItem(d, "", "", "", "{{ .random }}", "x", "{{")
@@ -93,11 +93,11 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 		clusterv1.RandomMachineSetDeletionOrder,
 	)
 	spec.Template.Spec.Version = pickRandomItem(d, "v1.31.2", "v1.20.0", "", "latest")
-	if d.randomBoolOneIn(5) {
+	if d.randomBoolWithOdds(5) {
 		capitest.AsDeletingObject(s)
 		s.Finalizers = append(s.Finalizers, pickRandomItem(d, "example.com/x", "orphan"))
 	}
-	if d.randomBoolOneIn(10) {
+	if d.randomBoolWithOdds(10) {
 		s.Finalizers = pickRandomItem(
 			d,
 			nil,
@@ -105,18 +105,18 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 			[]string{clusterv1.MachineSetFinalizer, capi.Finalizer},
 		)
 	}
-	if d.randomBoolOneIn(8) {
+	if d.randomBoolWithOdds(8) {
 		withSetAnnotation(pickRandomItem(d, clusterv1.PausedAnnotation, clusterv1.DisableMachineCreateAnnotation), "true")(s)
 	}
 	s.Generation = int64(1 + d.IntN(3))
-	if d.randomBoolOneIn(2) {
+	if d.randomBoolWithOdds(2) {
 		n := func() *int32 { return new(int32(d.IntN(6))) }
 		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = n(), n(), n(), n()
 		s.Status.ObservedGeneration = int64(d.IntN(3))
 		for _, kind := range []string{
 			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Blocked",
 		} {
-			if d.randomBoolOneIn(2) {
+			if d.randomBoolWithOdds(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
 					Type:               kind,
 					Status:             pickRandomItem(d, metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown),
@@ -158,10 +158,10 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 			m.Status.Conditions[len(m.Status.Conditions)-1].LastTransitionTime = capitest.MinutesBeforeNoon(d.IntN(100))
 		}
 	}
-	if d.randomBoolOneIn(4) {
+	if d.randomBoolWithOdds(4) {
 		m.Status.NodeRef.Name, m.Status.NodeInfo = "", nil
 	}
-	if d.randomBoolOneIn(4) {
+	if d.randomBoolWithOdds(4) {
 		m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(d.IntN(40)))
 		capitest.WithConditionReason(
 			clusterv1.MachineDeletingCondition,
@@ -177,15 +177,15 @@ func (d randomSource) randomMachine(i int, s *clusterv1.MachineSet) *clusterv1.M
 		)(
 			m,
 		)
-		if d.randomBoolOneIn(2) {
+		if d.randomBoolWithOdds(2) {
 			withAnnotation(clusterv1.PreDrainDeleteHookAnnotationPrefix + "/backup")(m)
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(d.IntN(10))}
 		}
 	}
-	if d.randomBoolOneIn(8) {
+	if d.randomBoolWithOdds(8) {
 		m.Labels["pool"] = "other"
 	}
-	if d.randomBoolOneIn(5) {
+	if d.randomBoolWithOdds(5) {
 		withAnnotation(
 			pickRandomItem(
 				d,
@@ -205,7 +205,7 @@ func (d randomSource) randomRelatedObjects(s *clusterv1.MachineSet) capi.Related
 	for i := range d.IntN(8) {
 		a.Members = append(a.Members, d.randomMachine(i, s))
 	}
-	if d.randomBoolOneIn(4) {
+	if d.randomBoolWithOdds(4) {
 		a.Orphans = []*clusterv1.Machine{capitest.NewMachine("o", s, capitest.WithoutOwner[*clusterv1.Machine])}
 	}
 	a.ControlPlane = pickRandomItem(
@@ -227,7 +227,7 @@ func (d randomSource) randomRelatedObjects(s *clusterv1.MachineSet) capi.Related
 		capitest.AsDeletingObject(a.Cluster)
 	}
 	for i, template := range []*unstructured.Unstructured{capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()} {
-		if d.randomBoolOneIn(6) {
+		if d.randomBoolWithOdds(6) {
 			a.Templates[i] = pickRandomItem(
 				d,
 				capitest.MissingObject(template),
@@ -235,7 +235,7 @@ func (d randomSource) randomRelatedObjects(s *clusterv1.MachineSet) capi.Related
 			)
 		}
 	}
-	if d.randomBoolOneIn(2) {
+	if d.randomBoolWithOdds(2) {
 		a.Deployment = capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) })
 		a.Deployment.Spec.Remediation.MaxInFlight = pickRandomItem(
 			d,
@@ -257,7 +257,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 		d := randomSource{rand.New(rand.NewPCG(seed, 1))}
 		c := capitest.NewOfflineCache(
 			capitest.DefaultSettings,
-			cache.PreflightConfig{Checks: []string{preflight.CheckAll}, IsStrict: d.randomBoolOneIn(2)},
+			cache.PreflightConfig{Checks: []string{preflight.CheckAll}, IsStrict: d.randomBoolWithOdds(2)},
 		)
 		s := d.randomSet()
 		related := d.randomRelatedObjects(s)
@@ -273,7 +273,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 		after := writeStatus(t, c, s, related, now, failure)
 
 		plan, blocked := planSet(c, after, related, now, failure)
-		if !assert.False(t, plan.NeedsReport, "seed %d: it would be written again", seed) ||
+		if !assert.False(t, plan.NeedsStatusWrite, "seed %d: it would be written again", seed) ||
 			!assert.True(
 				t,
 				capiset.StatusShowsBlockers(after, related, blocked),
@@ -292,7 +292,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 			later = next.Add(-time.Nanosecond)
 		}
 		plan, blocked = planSet(c, after, related, later, failure)
-		require.False(t, plan.NeedsReport, "seed %d: only the clock changed", seed)
+		require.False(t, plan.NeedsStatusWrite, "seed %d: only the clock changed", seed)
 		require.True(t, capiset.StatusShowsBlockers(after, related, blocked), "seed %d: only the clock changed", seed)
 		require.Equal(
 			t,
@@ -315,7 +315,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	}
 }
 
-func TestMachineCountsInTheStatusOfASet(t *testing.T) {
+func TestStatusCountsTheMachinesOfASet(t *testing.T) {
 	const ready, upToDate = clusterv1.MachineReadyCondition, clusterv1.MachineUpToDateCondition
 	no := func(kind string) capitest.MachineChange { return capitest.WithCondition(kind, metav1.ConditionFalse) }
 	type counts [4]int32 // numbers of replicas, ready, available and up-to-date machines
@@ -469,7 +469,7 @@ func TestConditionsOfASet(t *testing.T) {
 	)
 }
 
-func TestConditionBlocked(t *testing.T) {
+func TestBlockedCondition(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	related := capitest.NewRelatedObjects()
 	related.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
@@ -516,7 +516,7 @@ func TestConditionBlocked(t *testing.T) {
 }
 
 // Another cause blocked the set before.
-func TestConditionBlockedHasTheStartTimeOfItsCause(t *testing.T) {
+func TestBlockedConditionHasTheStartTimeOfItsCause(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	s.Finalizers = append(s.Finalizers, clusterv1.MachineSetFinalizer)
 	s.Status.Conditions = []metav1.Condition{

@@ -28,9 +28,9 @@ func MachineWaitFacts(m *clusterv1.Machine, now time.Time) explain.ClusterAPIMac
 	_, paused := m.Annotations[clusterv1.PausedAnnotation]
 	switch {
 	case m.DeletionTimestamp != nil:
-		explainDeletion(m, &f)
+		addDeletionFacts(m, &f)
 	default:
-		explainLiveMachine(m, &f)
+		addProvisioningFacts(m, &f)
 	}
 	if paused && f.Stage != "" {
 		f.Stage, f.Unhandled, f.HasFailed = explain.StagePaused, false, false
@@ -40,19 +40,19 @@ func MachineWaitFacts(m *clusterv1.Machine, now time.Time) explain.ClusterAPIMac
 
 // deletionStagesByReason maps the reason of the condition Deleting to the stage of a deletion.
 var deletionStagesByReason = map[string]explain.Stage{
-	clusterv1.MachineDeletingWaitingForPreDrainHookReason:           explain.StageHooks,
-	clusterv1.MachineDeletingWaitingForPreTerminateHookReason:       explain.StageHooks,
-	clusterv1.MachineDeletingDrainingNodeReason:                     explain.StageDrain,
-	clusterv1.MachineDeletingWaitingForVolumeDetachReason:           explain.StageDetach,
+	clusterv1.MachineDeletingWaitingForPreDrainHookReason:           explain.StageAwaitHooks,
+	clusterv1.MachineDeletingWaitingForPreTerminateHookReason:       explain.StageAwaitHooks,
+	clusterv1.MachineDeletingDrainingNodeReason:                     explain.StageClusterAPIDrain,
+	clusterv1.MachineDeletingWaitingForVolumeDetachReason:           explain.StageDetachVolumes,
 	clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason: explain.StageDeleteInstance,
 	clusterv1.MachineDeletingWaitingForBootstrapDeletionReason:      explain.StageDeleteBootstrap,
 	clusterv1.MachineDeletingDeletingNodeReason:                     explain.StageDeleteNode,
 }
 
-// explainDeletion sets the facts about a machine that is being deleted.
-func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
+// addDeletionFacts sets the facts about a machine that is being deleted.
+func addDeletionFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
-	f.Stage, f.Message, f.Since = explain.StageDelete, c.Message, m.DeletionTimestamp.Time
+	f.Stage, f.Message, f.Since = explain.StageUnknownDeletion, c.Message, m.DeletionTimestamp.Time
 	if !slices.Contains(m.Finalizers, clusterv1.MachineFinalizer) { // Cluster API has finished its part of the deletion
 		f.Message = "finalizers are left: " + strings.Join(m.Finalizers, ", ")
 		return
@@ -70,9 +70,9 @@ func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	}
 	switch c.Reason {
 	case clusterv1.MachineDeletingWaitingForPreDrainHookReason:
-		explainHooks(m, f, clusterv1.PreDrainDeleteHookAnnotationPrefix)
+		addHookFacts(m, f, clusterv1.PreDrainDeleteHookAnnotationPrefix)
 	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason:
-		explainHooks(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
+		addHookFacts(m, f, clusterv1.PreTerminateDeleteHookAnnotationPrefix)
 	case clusterv1.MachineDeletingDrainingNodeReason:
 		f.Since, f.Deadline = stageStartAndDeadline(f.Since, started.NodeDrainStartTime, deletion.NodeDrainTimeoutSeconds)
 	case clusterv1.MachineDeletingWaitingForVolumeDetachReason:
@@ -88,24 +88,24 @@ func explainDeletion(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	}
 }
 
-// explainHooks sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no
+// addHookFacts sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no
 // annotation with this prefix is left, Cluster API has not processed the removal yet.
-func explainHooks(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix string) {
+func addHookFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix string) {
 	for _, key := range slices.Sorted(maps.Keys(m.Annotations)) {
-		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationHook {
+		if strings.HasPrefix(key, prefix) && key != capidrain.AnnotationPreDrainHook {
 			f.Hooks = append(f.Hooks, key)
 		}
 	}
 	switch {
 	case len(f.Hooks) > 0:
 	case capidrain.HasDrainHook(m) && prefix == clusterv1.PreDrainDeleteHookAnnotationPrefix:
-		f.Stage, f.Message, f.DrainingMachine = explain.StageOwnDrain, "", machine.ExplanationFacts(
+		f.Stage, f.Message, f.DrainingMachine = explain.StageMillwrightDrain, "", machine.ExplanationFacts(
 			capidrain.ToMillwrightMachine(m),
 			nil,
 			f.Now,
 		)
 	default:
-		f.Stage = explain.StageDelete
+		f.Stage = explain.StageUnknownDeletion
 	}
 }
 
@@ -122,9 +122,9 @@ func stageStartAndDeadline(deletion time.Time, began metav1.Time, seconds *int32
 	return began.Time, end
 }
 
-// explainLiveMachine sets the facts about a machine that is not being deleted: what it still needs before its node
-// joins, or what it has lost since then. explainLiveMachine ignores a missing condition.
-func explainLiveMachine(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
+// addProvisioningFacts sets the facts about a machine that is not being deleted: what it still needs before its node
+// joins, or what it has lost since then. addProvisioningFacts ignores a missing condition.
+func addProvisioningFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	created := m.CreationTimestamp.Time
 	of := func(stage explain.Stage, c metav1.Condition, from time.Time, object string) {
 		f.Stage, f.Message, f.Since, f.DescribedObject = stage, c.Message, phrase.LaterTime(
@@ -174,19 +174,19 @@ func PendingWork(
 	plan scale.PlanResult,
 	explained explain.MachineSet,
 ) attention.Decision {
-	if !plan.Pending.NeedsNothing() {
-		return plan.Pending
+	if !plan.PendingWork.NeedsNothing() {
+		return plan.PendingWork
 	}
 	if why := OutstandingWritesText(set, related, observed, plan); why != "" {
-		return attention.Decision{Need: attention.NeedScale, Why: why}
+		return attention.Decision{Need: attention.NeedScaling, Why: why}
 	}
 	return cmp.Or(
-		plan.Pending.HigherPriorityDecision(
-			explained.HasActiveMachine(),
-			attention.NeedScale,
+		plan.PendingWork.PrecedingDecisionIf(
+			explained.HasMachineInStage(),
+			attention.NeedScaling,
 			"a machine waits for Cluster API",
 		),
-		plan.Pending,
+		plan.PendingWork,
 	)
 }
 
@@ -216,8 +216,8 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 	return o
 }
 
-// setSteps lists the steps of a set, the most important first. While a step runs, its condition is True.
-var setSteps = []struct{ condition, step string }{
+// machineSetSteps lists the steps of a set, the most important first. While a step runs, its condition is True.
+var machineSetSteps = []struct{ condition, step string }{
 	{vocabulary.ConditionDeleting, vocabulary.StepAwaitMachines},
 	{vocabulary.ConditionRemediating, vocabulary.StepDeleteMachines},
 	{vocabulary.ConditionScalingDown, vocabulary.StepDeleteMachines},
@@ -228,7 +228,7 @@ var setSteps = []struct{ condition, step string }{
 // work. Cluster API's status has no field for a current operation.
 func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 	var o *v1alpha1.Operation
-	for _, of := range setSteps {
+	for _, of := range machineSetSteps {
 		if c := capi.ConditionOfType(set.Status.Conditions, of.condition); c.Status == metav1.ConditionTrue && o == nil {
 			o = &v1alpha1.Operation{
 				Step:     of.step,

@@ -18,17 +18,17 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// deletedMachineChanges makes a machine that was deleted ten minutes before noon and whose condition Deleting has this
+// changesForDeletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has this
 // reason.
-func deletedMachineChanges(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
+func changesForDeletedMachine(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
 	return append([]capitest.MachineChange{
 		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(10)) },
 		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason, message),
 	}, change...)
 }
 
-// newMachineChanges makes a machine without a node that was created this many minutes before noon.
-func newMachineChanges(minutes int, change ...capitest.MachineChange) []capitest.MachineChange {
+// changesForNewMachine makes a machine without a node that was created this many minutes before noon.
+func changesForNewMachine(minutes int, change ...capitest.MachineChange) []capitest.MachineChange {
 	return append([]capitest.MachineChange{func(m *clusterv1.Machine) {
 		m.CreationTimestamp = capitest.MinutesBeforeNoon(minutes)
 		m.Status.NodeRef = clusterv1.MachineNodeReference{}
@@ -74,18 +74,18 @@ func TestMachineWaitFacts(t *testing.T) {
 	}{
 		"it runs": {nil, explain.ClusterAPIMachine{}},
 		"nobody has looked at a new one": {
-			newMachineChanges(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+			changesForNewMachine(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
 		},
 		"its bootstrap data": {
-			newMachineChanges(5, withFalseCondition(bootstrap, "NotReady", "no data", 4), withFalseCondition(infrastructure, "NotReady", "no data", 5)),
+			changesForNewMachine(5, withFalseCondition(bootstrap, "NotReady", "no data", 4), withFalseCondition(infrastructure, "NotReady", "no data", 5)),
 			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), DescribedObject: config},
 		},
 		"its bootstrap configuration was deleted": {
-			newMachineChanges(5, withFalseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
+			changesForNewMachine(5, withFalseCondition(bootstrap, clusterv1.MachineBootstrapConfigDeletedReason, "deleted", 4)),
 			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "deleted", Since: ago(4), DescribedObject: config, HasFailed: true},
 		},
 		"its instance": {
-			newMachineChanges(5, withTrueCondition(bootstrap), withFalseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
+			changesForNewMachine(5, withTrueCondition(bootstrap), withFalseCondition(infrastructure, "QuotaExceeded", "no room", 5)),
 			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "no room", Since: ago(5), DescribedObject: instance},
 		},
 		"its instance was deleted while it ran": {
@@ -93,7 +93,7 @@ func TestMachineWaitFacts(t *testing.T) {
 			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Message: "deleted", Since: ago(2), DescribedObject: instance, HasFailed: true},
 		},
 		"its node does not join; it could not before its instance was there": {
-			newMachineChanges(9, withTrueCondition(bootstrap), withTrueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, withFalseCondition(node, "NodeDoesNotExist", "no node", 9)),
+			changesForNewMachine(9, withTrueCondition(bootstrap), withTrueCondition(infrastructure), func(m *clusterv1.Machine) { m.Status.Conditions[1].LastTransitionTime = capitest.MinutesBeforeNoon(6) }, withFalseCondition(node, "NodeDoesNotExist", "no node", 9)),
 			explain.ClusterAPIMachine{Stage: explain.StageJoin, Message: "no node", Since: ago(6)},
 		},
 		"its node is not healthy": {
@@ -112,68 +112,68 @@ func TestMachineWaitFacts(t *testing.T) {
 			[]capitest.MachineChange{capitest.WithCondition(node, metav1.ConditionUnknown)}, explain.ClusterAPIMachine{},
 		},
 		"a new one is paused": {
-			newMachineChanges(3, withAnnotation(clusterv1.PausedAnnotation)), explain.ClusterAPIMachine{Stage: explain.StagePaused, Since: ago(3)},
+			changesForNewMachine(3, withAnnotation(clusterv1.PausedAnnotation)), explain.ClusterAPIMachine{Stage: explain.StagePaused, Since: ago(3)},
 		},
 		"a running one is paused": {[]capitest.MachineChange{withAnnotation(clusterv1.PausedAnnotation)}, explain.ClusterAPIMachine{}},
 
 		"nobody has looked at a deleted one": {
 			[]capitest.MachineChange{func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(1)) }, capitest.WithCondition(clusterv1.MachineDeletingCondition, metav1.ConditionFalse)},
-			explain.ClusterAPIMachine{Stage: explain.StageDelete, Since: ago(1), Unhandled: true},
+			explain.ClusterAPIMachine{Stage: explain.StageUnknownDeletion, Since: ago(1), Unhandled: true},
 		},
 		"Cluster API has done its part": {
-			deletedMachineChanges(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
-			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
+			changesForDeletedMachine(clusterv1.MachineDeletingDeletionCompletedReason, "", func(m *clusterv1.Machine) { m.Finalizers = []string{"example.com/a", "example.com/b"} }),
+			explain.ClusterAPIMachine{Stage: explain.StageUnknownDeletion, Message: "finalizers are left: example.com/a, example.com/b", Since: ago(10)},
 		},
 		"the deletion fails": {
-			deletedMachineChanges(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
-			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "see the log", Since: ago(10)},
+			changesForDeletedMachine(clusterv1.MachineDeletingInternalErrorReason, "see the log"),
+			explain.ClusterAPIMachine{Stage: explain.StageUnknownDeletion, Message: "see the log", Since: ago(10)},
 		},
 		"a hook before the drain": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
-			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", both...),
+			explain.ClusterAPIMachine{Stage: explain.StageAwaitHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook after the drain": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
-			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForPreTerminateHookReason, "hooks", both...),
+			explain.ClusterAPIMachine{Stage: explain.StageAwaitHooks, Message: "hooks", Since: ago(10), Hooks: []string{preTerminate}},
 		},
 		"Millwright's own hook": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
-			explain.ClusterAPIMachine{Stage: explain.StageOwnDrain, Since: ago(10)},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright")),
+			explain.ClusterAPIMachine{Stage: explain.StageMillwrightDrain, Since: ago(10)},
 		},
 		"a hook of others beside Millwright's": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
-			explain.ClusterAPIMachine{Stage: explain.StageHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks", append(both, withAnnotation("pre-drain.delete.hook.machine.cluster.x-k8s.io/millwright"))...),
+			explain.ClusterAPIMachine{Stage: explain.StageAwaitHooks, Message: "hooks", Since: ago(10), Hooks: []string{preDrain}},
 		},
 		"a hook that is gone": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
-			explain.ClusterAPIMachine{Stage: explain.StageDelete, Message: "hooks", Since: ago(10)},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForPreDrainHookReason, "hooks"),
+			explain.ClusterAPIMachine{Stage: explain.StageUnknownDeletion, Message: "hooks", Since: ago(10)},
 		},
 		"a drain without end": {
-			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
-			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4)},
+			changesForDeletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(0)), nil)),
+			explain.ClusterAPIMachine{Stage: explain.StageClusterAPIDrain, Message: "pods", Since: ago(4)},
 		},
 		"a drain with an end": {
-			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
-			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
+			changesForDeletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(drained, new(int32(600)), new(int32(60)))),
+			explain.ClusterAPIMachine{Stage: explain.StageClusterAPIDrain, Message: "pods", Since: ago(4), Deadline: ago(-6)},
 		},
 		"a drain whose begin is not known": {
-			deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
-			explain.ClusterAPIMachine{Stage: explain.StageDrain, Message: "pods", Since: ago(10)},
+			changesForDeletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", started(clusterv1.MachineDeletionStatus{}, new(int32(600)), nil)),
+			explain.ClusterAPIMachine{Stage: explain.StageClusterAPIDrain, Message: "pods", Since: ago(10)},
 		},
 		"volumes": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
-			explain.ClusterAPIMachine{Stage: explain.StageDetach, Message: "volumes", Since: ago(3), Deadline: ago(2)},
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForVolumeDetachReason, "volumes", started(detached, new(int32(600)), new(int32(60)))),
+			explain.ClusterAPIMachine{Stage: explain.StageDetachVolumes, Message: "volumes", Since: ago(3), Deadline: ago(2)},
 		},
 		"its instance is not deleted": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason, "waiting"),
 			explain.ClusterAPIMachine{Stage: explain.StageDeleteInstance, Message: "waiting", Since: ago(10), DescribedObject: instance},
 		},
 		"its bootstrap configuration is not deleted": {
-			deletedMachineChanges(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
+			changesForDeletedMachine(clusterv1.MachineDeletingWaitingForBootstrapDeletionReason, "waiting"),
 			explain.ClusterAPIMachine{Stage: explain.StageDeleteBootstrap, Message: "waiting", Since: ago(10), DescribedObject: config},
 		},
 		"its node is not deleted": {
-			deletedMachineChanges(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
+			changesForDeletedMachine(clusterv1.MachineDeletingDeletingNodeReason, "waiting"),
 			explain.ClusterAPIMachine{Stage: explain.StageDeleteNode, Message: "waiting", Since: ago(10)},
 		},
 	} {
@@ -196,7 +196,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	related := capitest.NewRelatedObjects(capitest.NewMachine("m", s, infrastructure), capitest.NewMachine("n", s))
 	s = writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	plan, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
-	require.True(t, plan.Pending.NeedsNothing(), "the plan has nothing to do: %s", plan.Pending.Why)
+	require.True(t, plan.PendingWork.NeedsNothing(), "the plan has nothing to do: %s", plan.PendingWork.Why)
 	assert.False(t, blocked.IsBlocked(), "an instance takes a while")
 	pending := func(now time.Time) attention.Decision {
 		o := capiset.ScaleFacts(newCache(), s, related, now, 0)
@@ -208,7 +208,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 			capiset.ExplanationFacts(s, related, plan.Status.Conditions, now),
 		)
 	}
-	assert.Equal(t, attention.NeedScale, pending(capitest.Noon).Need)
+	assert.Equal(t, attention.NeedScaling, pending(capitest.Noon).Need)
 	explained := capiset.ExplanationFacts(s, related, plan.Status.Conditions, capitest.Noon)
 	due := capiset.RecheckTime(plan, explained)
 	assert.Equal(t, capitest.MinutesBeforeNoon(-2).Time, due, "five minutes after it began")
@@ -223,7 +223,7 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 		c.Message,
 	)
 	assert.True(t, c.LastTransitionTime.Equal(new(capitest.MinutesBeforeNoon(3))))
-	assert.Equal(t, attention.NeedScale, pending(due).Need, "its run is open as long as it is blocked")
+	assert.Equal(t, attention.NeedScaling, pending(due).Need, "its run is open as long as it is blocked")
 	assert.Zero(
 		t,
 		capiset.RecheckTime(plan, capiset.ExplanationFacts(s, related, plan.Status.Conditions, due)),
@@ -231,14 +231,14 @@ func TestAStalledMachineBlocksItsSet(t *testing.T) {
 	)
 
 	related.Members[0] = capitest.NewMachine("m", s)
-	assert.Equal(t, attention.Decision{Why: plan.Pending.Why}, pending(due))
+	assert.Equal(t, attention.Decision{Why: plan.PendingWork.Why}, pending(due))
 }
 
 // If the Cluster is paused, no machine is stalled, and the set reports the pause.
 func TestMachinesOfAPausedClusterAreNotStalled(t *testing.T) {
 	s := capitest.NewSet("s", 1)
 	related := capitest.NewRelatedObjects(
-		capitest.NewMachine("m", s, deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
+		capitest.NewMachine("m", s, changesForDeletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods")...),
 	)
 	_, blocked := planSet(newCache(), s, related, capitest.Noon, scale.WriteFailure{})
 	assert.Equal(t, []string{"NodeDrain"}, blocked.Blockers)
@@ -253,10 +253,10 @@ func TestAMachineThatMillwrightDrainsWaitsForItsDrain(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		deletedMachineChanges(
+		changesForDeletedMachine(
 			clusterv1.MachineDeletingWaitingForPreDrainHookReason,
 			"hooks",
-			withAnnotation(capidrain.AnnotationHook),
+			withAnnotation(capidrain.AnnotationPreDrainHook),
 		)...)
 	m.Annotations[v1alpha1.AnnotationDrainStatus] = `{"currentOperation":{"step":"evict-pods","cause":"PodDisruptionBudget shop/web allows none",` +
 
@@ -299,7 +299,7 @@ func TestOperationOfASet(t *testing.T) {
 	m := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		deletedMachineChanges(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
+		changesForDeletedMachine(clusterv1.MachineDeletingDrainingNodeReason, "pods", func(m *clusterv1.Machine) {
 			m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: capitest.MinutesBeforeNoon(4)}
 			m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(600))
 		})...)

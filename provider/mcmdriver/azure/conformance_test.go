@@ -37,11 +37,11 @@ func TestConformance(t *testing.T) {
 		require.NoError(t, err)
 		server := httptest.NewServer(region)
 		t.Cleanup(server.Close)
-		d := released.NewDefaultDriver(azure.Factory{RegionAddress: server.Listener.Addr().String()})
+		d := released.NewDefaultDriver(azure.ClientFactory{RegionAddress: server.Listener.Addr().String()})
 		cloud := mcmtest.NewConformanceCloud(t, mcmtest.New(d), testClass(t, here), utils.AzureCSIDriverName)
 		elsewhere := testClass(t, there)
 		cloud.OtherClusterClass, cloud.RequiresUniqueNames = &elsewhere, true
-		cloud.CreateByHand = func(m provider.Machine) { region.CreateByHand(m.Name) }
+		cloud.CreateInstanceByHand = func(m provider.Machine) { region.CreateVMByHand(m.Name) }
 		return cloud
 	}})
 }

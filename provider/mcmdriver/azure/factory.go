@@ -16,23 +16,23 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/access"
 )
 
-// Factory creates the Azure clients of the driver. The clients send their requests to a Region.
-type Factory struct {
+// ClientFactory creates the Azure clients of the driver. The clients send their requests to a Region.
+type ClientFactory struct {
 	// RegionAddress is the address of the Region's HTTP server, such as 127.0.0.1:8080.
 	RegionAddress string
 }
 
-var _ access.Factory = Factory{}
+var _ access.Factory = ClientFactory{}
 
 // Do implements policy.Transporter.
-func (f Factory) Do(request *http.Request) (*http.Response, error) {
+func (f ClientFactory) Do(request *http.Request) (*http.Response, error) {
 	redirected := request.Clone(request.Context())
 	redirected.URL = &url.URL{
 		Scheme: "http", Host: f.RegionAddress, Path: request.URL.Path, RawPath: request.URL.RawPath,
 		RawQuery: request.URL.RawQuery,
 	}
 	if method, is := request.Context().Value(runtime.CtxAPINameKey{}).(string); is {
-		redirected.Header.Set(apiHeader, method)
+		redirected.Header.Set(sdkMethodHeader, method)
 	}
 	response, err := http.DefaultClient.Do(redirected)
 	if response != nil {
@@ -43,39 +43,39 @@ func (f Factory) Do(request *http.Request) (*http.Response, error) {
 
 type clientConstructor[C any] func(string, azcore.TokenCredential, *arm.ClientOptions) (*C, error)
 
-func newClient[C any](f Factory, c access.ConnectConfig, construct clientConstructor[C]) (*C, error) {
+func newClient[C any](f ClientFactory, c access.ConnectConfig, construct clientConstructor[C]) (*C, error) {
 	options := &arm.ClientOptions{ClientOptions: c.ClientOptions}
 	options.Transport = f
 	return construct(c.SubscriptionID, &azfake.TokenCredential{}, options)
 }
 
 // GetResourceGroupsAccess implements access.Factory.
-func (f Factory) GetResourceGroupsAccess(c access.ConnectConfig) (*armresources.ResourceGroupsClient, error) {
+func (f ClientFactory) GetResourceGroupsAccess(c access.ConnectConfig) (*armresources.ResourceGroupsClient, error) {
 	return newClient(f, c, armresources.NewResourceGroupsClient)
 }
 
 // GetVirtualMachinesAccess implements access.Factory.
-func (f Factory) GetVirtualMachinesAccess(c access.ConnectConfig) (*armcompute.VirtualMachinesClient, error) {
+func (f ClientFactory) GetVirtualMachinesAccess(c access.ConnectConfig) (*armcompute.VirtualMachinesClient, error) {
 	return newClient(f, c, armcompute.NewVirtualMachinesClient)
 }
 
 // GetNetworkInterfacesAccess implements access.Factory.
-func (f Factory) GetNetworkInterfacesAccess(c access.ConnectConfig) (*armnetwork.InterfacesClient, error) {
+func (f ClientFactory) GetNetworkInterfacesAccess(c access.ConnectConfig) (*armnetwork.InterfacesClient, error) {
 	return newClient(f, c, armnetwork.NewInterfacesClient)
 }
 
 // GetSubnetAccess implements access.Factory.
-func (f Factory) GetSubnetAccess(c access.ConnectConfig) (*armnetwork.SubnetsClient, error) {
+func (f ClientFactory) GetSubnetAccess(c access.ConnectConfig) (*armnetwork.SubnetsClient, error) {
 	return newClient(f, c, armnetwork.NewSubnetsClient)
 }
 
 // GetDisksAccess implements access.Factory.
-func (f Factory) GetDisksAccess(c access.ConnectConfig) (*armcompute.DisksClient, error) {
+func (f ClientFactory) GetDisksAccess(c access.ConnectConfig) (*armcompute.DisksClient, error) {
 	return newClient(f, c, armcompute.NewDisksClient)
 }
 
 // GetResourceGraphAccess implements access.Factory.
-func (f Factory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegraph.Client, error) {
+func (f ClientFactory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegraph.Client, error) {
 	return newClient(
 		f,
 		c,
@@ -86,12 +86,14 @@ func (f Factory) GetResourceGraphAccess(c access.ConnectConfig) (*armresourcegra
 }
 
 // GetVirtualMachineImagesAccess implements access.Factory.
-func (f Factory) GetVirtualMachineImagesAccess(c access.ConnectConfig) (*armcompute.VirtualMachineImagesClient, error) {
+func (f ClientFactory) GetVirtualMachineImagesAccess(
+	c access.ConnectConfig,
+) (*armcompute.VirtualMachineImagesClient, error) {
 	return newClient(f, c, armcompute.NewVirtualMachineImagesClient)
 }
 
 // GetMarketPlaceAgreementsAccess implements access.Factory.
-func (f Factory) GetMarketPlaceAgreementsAccess(
+func (f ClientFactory) GetMarketPlaceAgreementsAccess(
 	c access.ConnectConfig,
 ) (*armmarketplaceordering.MarketplaceAgreementsClient, error) {
 	return newClient(f, c, armmarketplaceordering.NewMarketplaceAgreementsClient)

@@ -25,9 +25,9 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp/fakes"
 )
 
-// apiHeader is the HTTP header with the method name of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK stores
+// sdkMethodHeader is the HTTP header with the method name of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK stores
 // the method name in the context of a request, and the SDK's fake servers read the method name from the context.
-const apiHeader = "X-Api-Name"
+const sdkMethodHeader = "X-Api-Name"
 
 // MakeVM and MakeNIC are the SDK's method names of the create requests for a VM and a network interface.
 const (
@@ -38,15 +38,15 @@ const (
 // Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
 // does not lock all of its maps.
 type Region struct {
-	// AnswerRequest, if set, is called for each request in place of serve. AnswerRequest may call serve, which executes
+	// InterceptRequest, if set, is called for each request in place of serve. InterceptRequest may call serve, which executes
 	// the request and writes the answer.
-	AnswerRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
+	InterceptRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
 	// OnVMChange, if set, is called after a VM is created or deleted, while the lock is held.
 	OnVMChange func(name string, exists bool)
 
-	mu     sync.Mutex
-	groups []*resourceGroup
+	mu             sync.Mutex
+	resourceGroups []*resourceGroup
 }
 
 // Request is a request of the SDK.
@@ -81,7 +81,10 @@ func NewRegion(specs ...api.AzureProviderSpec) (*Region, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.groups = append(r.groups, &resourceGroup{name: spec.ResourceGroup, state: state, pipelines: clients})
+		r.resourceGroups = append(
+			r.resourceGroups,
+			&resourceGroup{name: spec.ResourceGroup, state: state, pipelines: clients},
+		)
 	}
 	return r, nil
 }
@@ -125,13 +128,13 @@ func (r *Region) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	method := request.Header.Get(apiHeader)
+	method := request.Header.Get(sdkMethodHeader)
 	serve := func(w http.ResponseWriter) { r.forwardRequest(w, request, method, body) }
-	if r.AnswerRequest == nil {
+	if r.InterceptRequest == nil {
 		serve(w)
 		return
 	}
-	r.AnswerRequest(w, Request{Method: method, Resource: path.Base(request.URL.Path)}, serve)
+	r.InterceptRequest(w, Request{Method: method, Resource: path.Base(request.URL.Path)}, serve)
 }
 
 func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, method string, body []byte) {
@@ -175,12 +178,12 @@ func (r *Region) forwardRequest(w http.ResponseWriter, request *http.Request, me
 // groupOfRequest returns the resource group in the path or the body of a request. For a request without a resource
 // group, such as a request for an image, groupOfRequest returns the first group.
 func (r *Region) groupOfRequest(path string, body []byte) *resourceGroup {
-	for _, g := range r.groups {
+	for _, g := range r.resourceGroups {
 		if strings.Contains(path+"/", "/"+g.name+"/") || bytes.Contains(body, []byte("'"+g.name+"'")) {
 			return g
 		}
 	}
-	return r.groups[0]
+	return r.resourceGroups[0]
 }
 
 func (r *Region) notifyChanges(before, after []string) {
@@ -230,7 +233,7 @@ func (r *Region) VMNames() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
-	for _, g := range r.groups {
+	for _, g := range r.resourceGroups {
 		names = append(names, g.vmNames()...)
 	}
 	return names
@@ -241,7 +244,7 @@ func (r *Region) MachinesWithResources() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var names []string
-	for _, g := range r.groups {
+	for _, g := range r.resourceGroups {
 		for name := range g.state.MachineResourcesMap {
 			names = append(names, name)
 		}
@@ -250,10 +253,10 @@ func (r *Region) MachinesWithResources() []string {
 	return names
 }
 
-// CreateByHand creates a VM with network interface and disks in the first resource group.
-func (r *Region) CreateByHand(name string) {
+// CreateVMByHand creates a VM with network interface and disks in the first resource group.
+func (r *Region) CreateVMByHand(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := r.groups[0]
+	g := r.resourceGroups[0]
 	g.state.AddMachineResources(fakes.NewMachineResourcesBuilder(g.state.ProviderSpec, name).BuildAllResources())
 }

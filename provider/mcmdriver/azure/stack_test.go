@@ -59,7 +59,7 @@ func TestMain(m *testing.M) {
 	if address := os.Getenv(azureAddressVariable); address != "" {
 		mcmtest.IgnoreStackFlags()
 		mcmdriver.Run(
-			released.NewDefaultDriver(azure.Factory{RegionAddress: address}),
+			released.NewDefaultDriver(azure.ClientFactory{RegionAddress: address}),
 			"Azure",
 			mcmdriver.WithConsistencyWindow(
 				consistencyWindow,
@@ -72,15 +72,15 @@ func TestMain(m *testing.M) {
 	if region, err = azure.NewRegion(azure.NewSpec(resourceGroupName, testhelp.Location)); err != nil {
 		panic(err)
 	}
-	region.AnswerRequest, region.OnVMChange = injector.handleRequest, updateNode
+	region.InterceptRequest, region.OnVMChange = injector.handleRequest, updateNode
 	server := httptest.NewServer(region)
 	worker, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	code := rig.Main(m, stack.Options{
-		Components: append(component.Names(), component.ProviderWorker),
-		Binaries:   map[string]string{component.ProviderWorker: worker},
+		Components:  append(component.Names(), component.ProviderWorker),
+		BinaryPaths: map[string]string{component.ProviderWorker: worker},
 		Env: map[string][]string{
 			component.ProviderWorker: {azureAddressVariable + "=" + server.Listener.Addr().String()},
 		},
@@ -174,8 +174,8 @@ func createClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
 	testRig.LimitSecretReaders(t, component.ProviderIdentity)
 	class := testClass(t, azure.NewSpec(resourceGroupName, testhelp.Location))
-	class.Secret[api.ClientSecret] = []byte(rig.Canary)
-	class.Secret[api.UserData] = []byte("#cloud-config " + rig.Canary)
+	class.Secret[api.ClientSecret] = []byte(rig.CanaryToken)
+	class.Secret[api.UserData] = []byte("#cloud-config " + rig.CanaryToken)
 	ctx := t.Context()
 	_, err := testRig.Kube.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
@@ -183,7 +183,7 @@ func createClassAndSecret(t *testing.T, namespace string) {
 	_, err = testRig.Kube.CoreV1().Secrets(namespace).Create(ctx,
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Data: class.Secret}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, &v1alpha1.MachineClass{
+	_, err = testRig.MachineClient.MachineV1alpha1().MachineClasses(namespace).Create(ctx, &v1alpha1.MachineClass{
 		ObjectMeta: metav1.ObjectMeta{Name: "small"}, Provider: "Azure",
 		ProviderSpec: runtime.RawExtension{Raw: class.Spec},
 		SecretRef:    &corev1.SecretReference{Namespace: namespace, Name: "small"},

@@ -29,14 +29,14 @@ import (
 
 var updateGolden = flag.Bool("update", false, "write testdata/bad.golden instead of comparing with it")
 
-func TestAdmission(t *testing.T) {
+func TestCRDsInTheAPIServer(t *testing.T) {
 	api := startAPIServer(t)
 	t.Run("bad objects are refused with an answer that helps", func(t *testing.T) { testRefusedObjects(t, api) })
-	t.Run("bad node templates are refused", func(t *testing.T) { testNodeTemplates(t, api) })
+	t.Run("bad node templates are refused", func(t *testing.T) { testInvalidNodeTemplates(t, api) })
 	t.Run("good objects are taken as they are", func(t *testing.T) { testAcceptedObjects(t, api) })
-	t.Run("replicas are scaled through the scale subresource", func(t *testing.T) { testScale(t, api) })
-	t.Run("status is written through its subresource only", func(t *testing.T) { testStatus(t, api) })
-	t.Run("kubectl shows short names and columns", func(t *testing.T) { testTables(t, api) })
+	t.Run("replicas are scaled through the scale subresource", func(t *testing.T) { testScaleSubresource(t, api) })
+	t.Run("status is written through its subresource only", func(t *testing.T) { testStatusSubresource(t, api) })
+	t.Run("kubectl shows short names and columns", func(t *testing.T) { testPrinterColumns(t, api) })
 }
 
 // answerSeparator separates the answers in the golden file. An answer has no empty line.
@@ -65,7 +65,7 @@ func testRefusedObjects(t *testing.T, api *apiServer) {
 }
 
 // Each invalid field of a node template must be in the error; this test does not use the golden file.
-func testNodeTemplates(t *testing.T, api *apiServer) {
+func testInvalidNodeTemplates(t *testing.T, api *apiServer) {
 	for name, row := range map[string]struct{ file, field string }{
 		"node template with a bad capacity": {"machineclass-capacity-no-quantity.yaml", "nodeTemplate.capacity.cpu"},
 		"node template without a region":    {"machineclass-node-template-empty.yaml", "nodeTemplate.region"},
@@ -263,8 +263,8 @@ var kindsByPlural = map[string]string{
 	"rolloutpolicies":    "RolloutPolicy",
 }
 
-// readKindAndName returns the plural name of an object's kind, and the object's name.
-func readKindAndName(text []byte) (plural, name string, err error) {
+// readResourceAndName returns the plural name of an object's kind, and the object's name.
+func readResourceAndName(text []byte) (plural, name string, err error) {
 	var object metav1.PartialObjectMetadata
 	if err := yaml.Unmarshal(text, &object); err != nil {
 		return "", "", fmt.Errorf("read kind: %w", err)

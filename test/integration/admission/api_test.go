@@ -32,9 +32,9 @@ const (
 	// testNamespace contains every object of the test. The namespace default cannot be used, because it may not exist
 	// without a controller manager.
 	testNamespace = "admission"
-	// serveTimeout is the maximum wait until a ready API server serves Millwright's kinds. serveTimeout only ends a
+	// crdServeTimeout is the maximum wait until a ready API server serves Millwright's kinds. crdServeTimeout only ends a
 	// test that would otherwise wait for ever.
-	serveTimeout = 10 * time.Minute
+	crdServeTimeout = 10 * time.Minute
 )
 
 // apiServer is an API server with Millwright's CRDs.
@@ -79,7 +79,7 @@ func startAPIServer(t *testing.T) *apiServer {
 // installCRDs installs the CRDs, and returns when the API server serves each kind. installCRDs uses server-side apply,
 // because the stack may have installed the CRDs before. Strict field validation makes unknown keywords an error.
 func (a *apiServer) installCRDs(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), serveTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), crdServeTimeout)
 	defer cancel()
 	force := true
 	crds := a.dynamicClient.Resource(schema.GroupVersionResource{
@@ -105,7 +105,7 @@ func (a *apiServer) installCRDs(t *testing.T) {
 
 // createObject sends a YAML file unchanged, with kubectl's strict validation, and returns the stored object.
 func (a *apiServer) createObject(ctx context.Context, text []byte) ([]byte, error) {
-	plural, _, err := readKindAndName(text)
+	plural, _, err := readResourceAndName(text)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (a *apiServer) createObject(ctx context.Context, text []byte) ([]byte, erro
 
 // updateObject replaces an object by the sent object.
 func (a *apiServer) updateObject(ctx context.Context, text []byte) error {
-	plural, name, err := readKindAndName(text)
+	plural, name, err := readResourceAndName(text)
 	if err != nil {
 		return err
 	}

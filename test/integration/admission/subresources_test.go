@@ -27,7 +27,7 @@ var machineTemplate = v1alpha1.MachineTemplateSpec{
 
 var templateSelector = metav1.LabelSelector{MatchLabels: map[string]string{"name": "shop"}}
 
-func testScale(t *testing.T, api *apiServer) {
+func testScaleSubresource(t *testing.T, api *apiServer) {
 	meta := metav1.ObjectMeta{Name: "scaled"}
 	client := api.typedClient.MachineV1alpha1()
 	set, err := client.MachineSets(testNamespace).Create(t.Context(), &v1alpha1.MachineSet{
@@ -82,10 +82,10 @@ type apiObject interface {
 	runtime.Object
 }
 
-// testStatus tests the status subresource of each kind. A request to the object does not change the status. A request
+// testStatusSubresource tests the status subresource of each kind. A request to the object does not change the status. A request
 // to the subresource changes the status and does not change the spec. The generation increases only when the spec
 // changes.
-func testStatus(t *testing.T, api *apiServer) {
+func testStatusSubresource(t *testing.T, api *apiServer) {
 	since := metav1.Unix(1700000000, 0)
 	motion := &v1alpha1.Operation{
 		WorkflowID: "w",
@@ -168,7 +168,7 @@ func testStatus(t *testing.T, api *apiServer) {
 	}
 }
 
-func testTables(t *testing.T, api *apiServer) {
+func testPrinterColumns(t *testing.T, api *apiServer) {
 	resources, err := api.discoveryClient.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
 	require.NoError(t, err)
 	shortNames, subresources := map[string][]string{}, []string{}

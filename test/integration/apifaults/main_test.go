@@ -30,15 +30,15 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { testRig = up }))
 }
 
-// watchNamespace starts a checker for a namespace. The returned function fails the test if there was a violation, or if
+// startNamespaceChecker starts a checker for a namespace. The returned function fails the test if there was a violation, or if
 // a workflow run failed, timed out or was terminated.
-func watchNamespace(t *testing.T, namespace string) (verify func()) {
+func startNamespaceChecker(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Clients{
-		Machines: testRig.Machines,
-		Kube:     testRig.Kube,
-		Cloud:    testRig.Cloud,
-		Temporal: testRig.Temporal,
+		MachineClient: testRig.MachineClient,
+		Kube:          testRig.Kube,
+		Cloud:         testRig.Cloud,
+		Temporal:      testRig.Temporal,
 	}
 	watcher := checker.NewWatcher(sources, namespace, checker.SizeBounds{})
 	ctx, stop := context.WithCancel(t.Context())

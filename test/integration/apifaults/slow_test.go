@@ -14,7 +14,7 @@ import (
 // worker and of the bridge break.
 func TestWorkerWithSlowCachesMakesNoMachineTwice(t *testing.T) {
 	testRig.CreateNamespace(t, "slow", "")
-	verify, before := watchNamespace(t, "slow"), cloudStats(t)
+	verify, before := startNamespaceChecker(t, "slow"), cloudStats(t)
 	testRig.Proxies.Worker.SetFaults(rig.APIFaults{WatchDelay: 5 * time.Second})
 	t.Cleanup(func() { testRig.Proxies.SetFaults(rig.APIFaults{}) })
 	pool := testRig.CreatePool(t, "slow", "slow", 0)

@@ -16,7 +16,7 @@ import (
 func TestPoolIsCreatedAndRolledOutDespiteConflictsAndRefusals(t *testing.T) {
 	const size = 6
 	testRig.CreateNamespace(t, "storm", "")
-	verify, before := watchNamespace(t, "storm"), cloudStats(t)
+	verify, before := startNamespaceChecker(t, "storm"), cloudStats(t)
 	testRig.Proxies.SetFaultsForTest(t, rig.APIFaults{BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.08})
 	pool := testRig.CreatePool(t, "storm", "storm", size)
 	pool.AwaitRunningMachines(t, size)

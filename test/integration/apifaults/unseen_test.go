@@ -24,7 +24,7 @@ import (
 func TestNodeMissingInAllCachesIsDrained(t *testing.T) {
 	const name = "unseen"
 	testRig.CreateNamespace(t, name, "")
-	verify := watchNamespace(t, name)
+	verify := startNamespaceChecker(t, name)
 	testRig.Proxies.SetFaults(rig.APIFaults{WatchDelay: time.Hour, DelayedResource: "nodes"})
 	t.Cleanup(func() { // an open watch never gets the blocked events; a new watch first lists the objects
 		testRig.Proxies.SetFaults(rig.APIFaults{})

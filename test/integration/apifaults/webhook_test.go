@@ -18,10 +18,10 @@ import (
 
 const webhookName = "dead.example.com"
 
-// failRequests makes requests with a verb and a resource fail: the API server calls a webhook that is down. The webhook
+// failRequestsByWebhook makes requests with a verb and a resource fail: the API server calls a webhook that is down. The webhook
 // is called for objects whose namespace begins with prefix. For an object without a namespace, the name must begin with
 // prefix. The returned function removes the webhook.
-func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
+func failRequestsByWebhook(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
 	t.Helper()
 	webhooks := testRig.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := webhooks.Create(t.Context(), &admissionv1.ValidatingWebhookConfiguration{
@@ -53,7 +53,7 @@ func failRequests(t *testing.T, prefix, group, resource string, verb admissionv1
 func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 	const name = "webhook"
 	testRig.CreateNamespace(t, name, "")
-	verify := watchNamespace(t, name)
+	verify := startNamespaceChecker(t, name)
 	before := cloudStats(t)
 	p := testRig.CreatePool(t, name, name, 2)
 	p.AwaitRunningMachines(t, 2)
@@ -100,7 +100,7 @@ func TestStatusNamesAWebhookThatIsDown(t *testing.T) {
 		{v1alpha1.GroupName, "machines/status", admissionv1.Update, func(t *testing.T) { p.Scale(t, 3) }, ofEvents, 3},
 	} {
 		t.Run(string(row.verb)+" "+row.resource, func(t *testing.T) {
-			mend := failRequests(t, name, row.group, row.resource, row.verb)
+			mend := failRequestsByWebhook(t, name, row.group, row.resource, row.verb)
 			defer func() {
 				if t.Failed() {
 					mend()

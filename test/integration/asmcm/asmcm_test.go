@@ -83,11 +83,11 @@ func uidsOfMachines(machines []v1alpha1.Machine) (all []types.UID) {
 // A person deletes all Nodes of a deployment, and all Nodes of a set without a deployment. All machines of these Nodes
 // are replaced at once. No circuit breaker stops the set, and no budget makes a machine of the deployment wait until
 // another machine's replacement has joined.
-func TestMachinesOfDeletedNodesAreReplacedAtOnce(t *testing.T) {
+func TestMachinesOfDeletedNodesAreReplacedTogether(t *testing.T) {
 	t.Parallel()
 	const name, size = "nodes", 4
 	testRig.CreateNamespace(t, name, "")
-	alone := newSet(t, name, "alone", size)
+	alone := newStandaloneSet(t, name, "alone", size)
 	p := testRig.CreatePool(t, name, name, size)
 	p.AwaitRunningMachines(t, size)
 	rig.Eventually(t, "the machines of the set run", func() (bool, any) {
@@ -112,9 +112,9 @@ func TestMachinesOfDeletedNodesAreReplacedAtOnce(t *testing.T) {
 		return len(nodes) == len(before), nodes
 	})
 	// From now on no replacement joins.
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(name).
-		Update(t.Context(), newClassThatNeverBoots(t, name), metav1.UpdateOptions{})
+		Update(t.Context(), newNeverBootingClass(t, name), metav1.UpdateOptions{})
 	require.NoError(t, err)
 	// The bridge is stopped until all nodes are being deleted. Without the flag --as-mcm, the circuit breaker would
 	// then be open.
@@ -142,10 +142,10 @@ func TestMachinesOfDeletedNodesAreReplacedAtOnce(t *testing.T) {
 	p.AwaitPoolGone(t)
 }
 
-// newClassThatNeverBoots returns the class of a namespace, changed so that its machines never join.
-func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineClass {
+// newNeverBootingClass returns the class of a namespace, changed so that its machines never join.
+func newNeverBootingClass(t *testing.T, namespace string) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := testRig.Machines.MachineV1alpha1().
+	class, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(namespace).
 		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -153,11 +153,11 @@ func newClassThatNeverBoots(t *testing.T, namespace string) *v1alpha1.MachineCla
 	return class
 }
 
-// newSet makes a MachineSet without a deployment, and returns a function that reads the machines of the set.
-func newSet(t *testing.T, namespace, name string, replicas int32) (machines func() []v1alpha1.Machine) {
+// newStandaloneSet makes a MachineSet without a deployment, and returns a function that reads the machines of the set.
+func newStandaloneSet(t *testing.T, namespace, name string, replicas int32) (machines func() []v1alpha1.Machine) {
 	t.Helper()
 	labels := map[string]string{"pool": name}
-	_, err := testRig.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
+	_, err := testRig.MachineClient.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
 		Spec: v1alpha1.MachineSetSpec{
 			Replicas: replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
@@ -166,7 +166,7 @@ func newSet(t *testing.T, namespace, name string, replicas int32) (machines func
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return func() []v1alpha1.Machine {
-		list, err := testRig.Machines.MachineV1alpha1().
+		list, err := testRig.MachineClient.MachineV1alpha1().
 			Machines(namespace).
 			List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + name})
 		require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestAFreezeLeftByMCMEnds(t *testing.T) {
 	p := testRig.CreatePool(t, name, name, 1)
 	p.AwaitRunningMachines(t, 1)
 	const freeze = `{"metadata":{"labels":{"freeze":"True"}}}`
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineSets(name).
 		Patch(t.Context(), p.Sets(t)[0].Name, types.MergePatchType, []byte(freeze), metav1.PatchOptions{})
 	require.NoError(t, err)

@@ -25,8 +25,8 @@ import (
 // excludedNamespaceLabel is a namespace label; worker and bridge ignore namespaces that have it.
 const excludedNamespaceLabel = "no-longer-millwrights"
 
-// keepLeaseRenewed creates a Lease and renews the Lease until the returned function is called.
-func keepLeaseRenewed(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
+// renewLeaseUntilStopped creates a Lease and renews the Lease until the returned function is called.
+func renewLeaseUntilStopped(t *testing.T, namespace string, lease *coordinationv1.Lease) (stop func()) {
 	t.Helper()
 	leases := testRig.Kube.CoordinationV1().Leases(namespace)
 	lease.Spec.HolderIdentity, lease.Spec.LeaseDurationSeconds = new("pod-1"), new(int32(15))
@@ -58,8 +58,8 @@ func keepLeaseRenewed(t *testing.T, namespace string, lease *coordinationv1.Leas
 	}
 }
 
-// awaitAnotherController waits for the event AnotherController, which names the controller that works in a namespace.
-func awaitAnotherController(t *testing.T, namespace string) {
+// awaitAnotherControllerEvent waits for the event AnotherController, which names the controller that works in a namespace.
+func awaitAnotherControllerEvent(t *testing.T, namespace string) {
 	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {
 		events, err := testRig.Kube.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{
@@ -76,18 +76,18 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 	for name, begins := range map[string]func(t *testing.T, namespace string) (end func()){
 		"mcm-at-work": func(t *testing.T, namespace string) func() {
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: cache.MCMLeaseNames()[0]}}
-			defer awaitAnotherController(t, namespace)
-			return keepLeaseRenewed(t, namespace, lease)
+			defer awaitAnotherControllerEvent(t, namespace)
+			return renewLeaseUntilStopped(t, namespace, lease)
 		},
 		"of-an-older-installation": func(t *testing.T, namespace string) func() {
 			testRig.CreateNamespace(t, "installation", "")
-			stop := keepLeaseRenewed(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			stop := renewLeaseUntilStopped(t, "installation", &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 				Name: v1alpha1.LeaseWorkers,
 				Annotations: map[string]string{
 					v1alpha1.AnnotationInstallation: "older", v1alpha1.AnnotationScope: fmt.Sprintf(`{"namespaces":[%q]}`, namespace),
 				},
 			}})
-			defer awaitAnotherController(t, namespace)
+			defer awaitAnotherControllerEvent(t, namespace)
 			time.Sleep(1100 * time.Millisecond) // creation timestamps have whole seconds
 			// the workers of this stack create their Lease again, so that it is newer than the Lease of the older
 			// installation
@@ -120,7 +120,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 
 			end := begins(t, name)
 			rig.Eventually(t, "no run is open", func() (bool, any) {
-				open := testRig.CountOpenWorkflows(t, name)
+				open := testRig.CountOpenRuns(t, name)
 				return len(open) == 0, open
 			})
 			since := time.Now()
@@ -130,7 +130,7 @@ func TestNamespaceOfAnotherControllerIsLeftAlone(t *testing.T) {
 			machine := other.Machines(t)[0].Name
 			require.NoError(
 				t,
-				testRig.Machines.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}),
+				testRig.MachineClient.MachineV1alpha1().Machines(own).Delete(t.Context(), machine, metav1.DeleteOptions{}),
 			)
 			rig.Eventually(t, "the machine of the other namespace is gone", func() (bool, any) {
 				for _, m := range other.Machines(t) {

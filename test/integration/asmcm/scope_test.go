@@ -25,7 +25,7 @@ func TestObjectsOutsideTheScopeAreNotChanged(t *testing.T) {
 	theirs := testRig.CreatePool(t, foreignNamespace, foreignNamespace, 3)
 	lone := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "foreign-lone"}}
 	lone.Spec.Class.Kind, lone.Spec.Class.Name = "MachineClass", "small"
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		Machines(foreignNamespace).
 		Create(t.Context(), lone, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -36,9 +36,9 @@ func TestObjectsOutsideTheScopeAreNotChanged(t *testing.T) {
 	p.Delete(t)
 	p.AwaitPoolGone(t)
 
-	require.Empty(t, testRig.CountOpenWorkflows(t, foreignNamespace))
+	require.Empty(t, testRig.CountOpenRuns(t, foreignNamespace))
 	require.Empty(t, theirs.Machines(t))
-	now, err := testRig.Machines.MachineV1alpha1().
+	now, err := testRig.MachineClient.MachineV1alpha1().
 		Machines(foreignNamespace).
 		Get(t.Context(), lone.Name, metav1.GetOptions{})
 	require.NoError(t, err)

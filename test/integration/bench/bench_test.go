@@ -62,18 +62,18 @@ func writeReport() error {
 // caller may add values to the returned load.
 func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResult {
 	t.Helper()
-	offset, before, used := auditLogBytes(t), processorSeconds(t), priorityLevelMetrics(t)
+	offset, before, used := auditLogBytes(t), cpuSecondsByProcess(t), priorityLevelMetrics(t)
 	start := time.Now()
 	do()
 	load.Seconds = time.Since(start).Seconds()
-	logPriorityLevel(t, used, load.Seconds)
-	load.CPUSeconds = processorSeconds(t)
+	logPriorityLevelSeats(t, used, load.Seconds)
+	load.CPUSeconds = cpuSecondsByProcess(t)
 	for name, used := range load.CPUSeconds {
 		if used >= before[name] { // a smaller value means that the process has restarted
 			load.CPUSeconds[name] -= before[name]
 		}
 	}
-	load.MemoryMiB = residentMemoryMiB(t)
+	load.MemoryMiB = memoryMiBByProcess(t)
 	load.RequestCounts = countRequests(t, offset)
 	report.Loads = append(report.Loads, load)
 	l := &report.Loads[len(report.Loads)-1]
@@ -83,13 +83,13 @@ func measureLoad(t *testing.T, load bench.LoadResult, do func()) *bench.LoadResu
 		l.Seconds,
 		l.RequestsPerMachine(),
 		l.TotalRequests(),
-		l.ProcessorSeconds(),
+		l.TotalCPUSeconds(),
 	)
 	return l
 }
 
-// processorSeconds returns the processor time of each process of the stack since its start, in seconds.
-func processorSeconds(t *testing.T) map[string]float64 {
+// cpuSecondsByProcess returns the processor time of each process of the stack since its start, in seconds.
+func cpuSecondsByProcess(t *testing.T) map[string]float64 {
 	t.Helper()
 	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
@@ -100,8 +100,8 @@ func processorSeconds(t *testing.T) map[string]float64 {
 	return used
 }
 
-// residentMemoryMiB returns the resident memory of each process of the stack, in MiB.
-func residentMemoryMiB(t *testing.T) map[string]float64 {
+// memoryMiBByProcess returns the resident memory of each process of the stack, in MiB.
+func memoryMiBByProcess(t *testing.T) map[string]float64 {
 	t.Helper()
 	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func residentMemoryMiB(t *testing.T) map[string]float64 {
 func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 	t.Helper()
 	n := 0
-	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
+	for _, w := range testRig.WorkflowRuns(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		n += int(w.HistoryLength)
 	}
 	return float64(n) / float64(machines)
@@ -130,7 +130,7 @@ func eventsPerMachine(t *testing.T, namespace string, machines int) float64 {
 func awaitSettledPool(t *testing.T, pool *rig.Pool) {
 	t.Helper()
 	rig.Eventually(t, "the machines are calm", func() (bool, any) {
-		open := testRig.CountOpenWorkflows(t, pool.Namespace)
+		open := testRig.CountOpenRuns(t, pool.Namespace)
 		return open["Machine"] == 0, open
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"millwright/test/integration/rig"
 )
 
-func TestDrain50(t *testing.T) {
+func TestDrain50Nodes(t *testing.T) {
 	const nodes, pods = 50, 500
 	testRig.CreateNamespace(t, "drained", "")
 	pool := testRig.CreatePool(t, "drained", "drained", nodes, rig.WithNodeLabel)
@@ -26,12 +26,12 @@ func TestDrain50(t *testing.T) {
 	load := measureLoad(
 		t,
 		bench.LoadResult{
-			Name:     "50 nodes with 10 pods each, drained at once",
-			Machines: nodes,
-			Targets:  []bench.Target{{Figure: bench.FigureSeconds, Value: 8}},
+			Name:         "50 nodes with 10 pods each, drained at once",
+			MachineCount: nodes,
+			Targets:      []bench.Target{{Figure: bench.FigureSeconds, Value: 8}},
 		},
 		func() {
-			resizeAndAwait(t, pool, 0)
+			scalePoolAndAwait(t, pool, 0)
 		},
 	)
 	evictions := 0

@@ -37,11 +37,11 @@ const (
 	maxIdleRequestsPerMinute = 40
 )
 
-// TestEndurance_TenThousandMachines creates a fleet in steps. TestEndurance_TenThousandMachines measures the idle
+// TestEnduranceTenThousandMachines creates a fleet in steps. TestEnduranceTenThousandMachines measures the idle
 // fleet, a restart of the bridge, and a rollout of a deployment with 100 machines. Then the test measures a second
 // rollout with two workers and two bridges, and kills one worker and one bridge during this rollout. ENDURANCE_MACHINES
 // sets another size of the fleet. The machines exist until the stack ends.
-func TestEndurance_TenThousandMachines(t *testing.T) {
+func TestEnduranceTenThousandMachines(t *testing.T) {
 	size, err := strconv.Atoi(cmp.Or(os.Getenv("ENDURANCE_MACHINES"), "10000"))
 	require.NoError(t, err)
 	require.Greater(t, size, rolledMachineCount)
@@ -62,13 +62,13 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	time.Sleep(30 * time.Second) // wait for late status writes and for the ends of runs
 	rest := measureLoad(
 		t,
-		bench.LoadResult{Name: "at rest, " + among, Machines: size},
+		bench.LoadResult{Name: "at rest, " + among, MachineCount: size},
 		func() { time.Sleep(3 * time.Minute) },
 	)
 	require.LessOrEqual(t, rest.RequestsPerMinute(), float64(maxIdleRequestsPerMinute), "requests a minute")
-	require.Empty(t, testRig.CountOpenWorkflows(t, fleetNamespace)["Machine"], "open runs of machines")
+	require.Empty(t, testRig.CountOpenRuns(t, fleetNamespace)["Machine"], "open runs of machines")
 
-	measureLoad(t, bench.LoadResult{Name: "the bridge starts again, " + among, Machines: size}, func() {
+	measureLoad(t, bench.LoadResult{Name: "the bridge starts again, " + among, MachineCount: size}, func() {
 		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.Bridge))
 		rig.Eventually(t, "the bridge has looked at all objects", func() (bool, any) {
@@ -87,7 +87,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 	// the requests in these 30 s do not belong to the rollout
 	measureLoad(
 		t,
-		bench.LoadResult{Name: "the 30 s after that, " + among, Machines: size},
+		bench.LoadResult{Name: "the 30 s after that, " + among, MachineCount: size},
 		func() { time.Sleep(30 * time.Second) },
 	)
 
@@ -111,7 +111,7 @@ func TestEndurance_TenThousandMachines(t *testing.T) {
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), first))
 	}
 
-	last.MaxPayloadBytes = testRig.LargestPayloads(t)
+	last.MaxPayloadBytes = testRig.LargestPayloadSizes(t)
 	for kind, bytes := range last.MaxPayloadBytes {
 		require.LessOrEqual(t, bytes, maxPayloadBytes, kind)
 	}
@@ -133,8 +133,8 @@ func measureRolloutInFleet(
 	load := measureLoad(
 		t,
 		bench.LoadResult{
-			Name:     fmt.Sprintf("rolling %d, surge 10, %s", rolledMachineCount, among),
-			Machines: rolledMachineCount,
+			Name:         fmt.Sprintf("rolling %d, surge 10, %s", rolledMachineCount, among),
+			MachineCount: rolledMachineCount,
 		},
 		func() {
 			pool.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, edition))
@@ -146,7 +146,7 @@ func measureRolloutInFleet(
 		t,
 		"the rollout has ended",
 		func() (bool, any) {
-			open := testRig.CountOpenWorkflows(t, fleetNamespace)
+			open := testRig.CountOpenRuns(t, fleetNamespace)
 			return open["Rollout"] == 0, open
 		},
 	)
@@ -168,7 +168,7 @@ func addDeployment(t *testing.T, name string, there, n int) *rig.Pool {
 			},
 		}
 	})
-	measureLoad(t, bench.LoadResult{Name: fmt.Sprintf("%d -> %d", there, there+n), Machines: n}, func() {
+	measureLoad(t, bench.LoadResult{Name: fmt.Sprintf("%d -> %d", there, there+n), MachineCount: n}, func() {
 		pool.Scale(t, n)
 		fleet{size: n}.awaitRolloutEnd(t, pool)
 	})

@@ -35,10 +35,10 @@ type fleet struct {
 	providerSpec                 string        // provider spec of the class; if it is empty, the cloud has no latencies
 	createLatency, deleteLatency time.Duration // mean latencies in the provider spec
 	// maximum deviation of a creation from its mean latency; uniformly distributed
-	createSpread time.Duration
+	maxCreateDeviation time.Duration
 }
 
-func TestRolloutOf100(t *testing.T) {
+func TestRolloutOf100Machines(t *testing.T) {
 	measureRollout(
 		t,
 		fleet{namespace: "rolled", size: 100, surge: 10},
@@ -47,7 +47,7 @@ func TestRolloutOf100(t *testing.T) {
 	)
 }
 
-func TestRolloutOf500(t *testing.T) {
+func TestRolloutOf500Machines(t *testing.T) {
 	measureRollout(
 		t,
 		fleet{namespace: "rolled-500", size: 500, surge: 50},
@@ -65,13 +65,13 @@ func TestRolloutWithShortLatencies(t *testing.T) {
 
 func TestRolloutWithLatenciesOfACloud(t *testing.T) {
 	measureRollout(t, fleet{
-		namespace:     "cloudy",
-		size:          100,
-		surge:         10,
-		createLatency: 20 * time.Second,
-		createSpread:  5 * time.Second,
-		deleteLatency: 10 * time.Second,
-		providerSpec:  `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
+		namespace:          "cloudy",
+		size:               100,
+		surge:              10,
+		createLatency:      20 * time.Second,
+		maxCreateDeviation: 5 * time.Second,
+		deleteLatency:      10 * time.Second,
+		providerSpec:       `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s","createSpread":"5s","deleteLatency":"10s"}`,
 	}, bench.Target{Figure: bench.FigureRatioToIdeal, Value: 1.08})
 }
 
@@ -88,7 +88,11 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 	pool.AwaitRunningMachines(t, f.size)
 	awaitSettledPool(t, pool)
 	hops := recordStepIntervals(t, f.namespace)
-	load := bench.LoadResult{Name: fmt.Sprintf("rolling %d, surge %d", f.size, f.surge), Machines: f.size, Targets: bars}
+	load := bench.LoadResult{
+		Name:         fmt.Sprintf("rolling %d, surge %d", f.size, f.surge),
+		MachineCount: f.size,
+		Targets:      bars,
+	}
 	if f.createLatency > 0 {
 		load.Name += fmt.Sprintf(", %s to create, %s to delete", f.createLatency, f.deleteLatency)
 		load.IdealSeconds = f.idealDuration(t).Seconds()
@@ -107,7 +111,7 @@ func measureRollout(t *testing.T, f fleet, bars ...bench.Target) {
 		t,
 		"the rollout has ended",
 		func() (bool, any) {
-			open := testRig.CountOpenWorkflows(t, pool.Namespace)
+			open := testRig.CountOpenRuns(t, pool.Namespace)
 			return open["Rollout"] == 0, open
 		},
 	)
@@ -132,7 +136,7 @@ func awaitMachineCount(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.
 	d := pool.Deployment(t)
 	reached := func() bool { return d.Status.AvailableReplicas == n && d.Status.Replicas == n && as(d) }
 	deployments := must(
-		testRig.Machines.MachineV1alpha1().
+		testRig.MachineClient.MachineV1alpha1().
 			MachineDeployments(d.Namespace).
 			Watch(contextWithTimeout(t, 15*time.Minute), metav1.SingleObject(metav1.ObjectMeta{Name: d.Name, ResourceVersion: d.ResourceVersion})),
 	)
@@ -146,8 +150,8 @@ func awaitMachineCount(t *testing.T, pool *rig.Pool, n int32, as func(*v1alpha1.
 	}
 }
 
-// resizeAndAwait sets the replicas of a deployment, and waits until this number of machines runs.
-func resizeAndAwait(t *testing.T, pool *rig.Pool, n int) {
+// scalePoolAndAwait sets the replicas of a deployment, and waits until this number of machines runs.
+func scalePoolAndAwait(t *testing.T, pool *rig.Pool, n int) {
 	t.Helper()
 	pool.Scale(t, n)
 	awaitMachineCount(t, pool, int32(n), func(d *v1alpha1.MachineDeployment) bool {
@@ -163,13 +167,13 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	t.Helper()
 	dice := rand.New(rand.NewPCG(1, 2))
 	draws := 1
-	if f.createSpread > 0 {
+	if f.maxCreateDeviation > 0 {
 		draws = 101
 	}
 	var all []time.Duration
 	for range draws {
-		took, complete := simulate.IdealDurationOfMachines(f.factsAtStart(), func() time.Duration {
-			return f.createLatency + time.Duration((dice.Float64()*2-1)*float64(f.createSpread))
+		took, complete := simulate.IdealDurationOfMachines(f.rolloutFactsAtStart(), func() time.Duration {
+			return f.createLatency + time.Duration((dice.Float64()*2-1)*float64(f.maxCreateDeviation))
 		}, f.deleteLatency)
 		require.True(t, complete)
 		all = append(all, took)
@@ -178,8 +182,8 @@ func (f fleet) idealDuration(t *testing.T) time.Duration {
 	return all[draws/2]
 }
 
-// factsAtStart returns the facts about the fleet just after its template has changed.
-func (f fleet) factsAtStart() rollout.Facts {
+// rolloutFactsAtStart returns the facts about the fleet just after its template has changed.
+func (f fleet) rolloutFactsAtStart() rollout.Facts {
 	o := rollout.Facts{
 		Settings: rollout.Settings{
 			Replicas: f.size,
@@ -193,7 +197,7 @@ func (f fleet) factsAtStart() rollout.Facts {
 		UID:                "old",
 		Replicas:           f.size,
 		StatusMachineCount: f.size,
-		ActedOnSize:        f.size,
+		ObservedReplicas:   f.size,
 		Revision:           1,
 		DesiredReplicas:    f.size,
 		MaxReplicas:        f.size + f.surge,
@@ -202,7 +206,14 @@ func (f fleet) factsAtStart() rollout.Facts {
 		name := fmt.Sprintf("m-%03d", i)
 		old.Machines = append(
 			old.Machines,
-			rollout.Member{Name: name, UID: name, MCM: rollout.MCMMember{Node: name}, Ready: true, Available: true, Priority: 3},
+			rollout.Member{
+				Name:      name,
+				UID:       name,
+				MCM:       rollout.MCMMember{NodeName: name},
+				Ready:     true,
+				Available: true,
+				Priority:  3,
+			},
 		)
 	}
 	o.Sets = []rollout.MachineSet{old}
@@ -212,7 +223,10 @@ func (f fleet) factsAtStart() rollout.Facts {
 // logRolloutResult requires that the rollout has completed, and logs its result.
 func (f fleet) logRolloutResult(t *testing.T) {
 	t.Helper()
-	runs := testRig.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace))
+	runs := testRig.WorkflowRuns(
+		t,
+		fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindRollout, f.namespace),
+	)
 	require.Len(t, runs, 1)
 	var result deployment.RolloutResult
 	require.NoError(
@@ -231,27 +245,31 @@ func (f fleet) logRolloutResult(t *testing.T) {
 	)
 }
 
-// stepIntervals records the durations between the steps of a rollout, from the events of a watch.
-type stepIntervals struct {
-	mu         sync.Mutex
-	createdAt  map[types.UID]time.Time
-	runningAt  map[types.UID]time.Time
-	deletingAt map[types.UID]time.Time
-	setSizes   map[string]int32
-	lastEvents map[string]time.Time // time of the last event, by the name of the step
-	durations  map[string][]time.Duration
+// stepIntervalRecorder records the durations between the steps of a rollout, from the events of a watch.
+type stepIntervalRecorder struct {
+	mu             sync.Mutex
+	creationTimes  map[types.UID]time.Time
+	runningTimes   map[types.UID]time.Time
+	deletionTimes  map[types.UID]time.Time
+	setSizes       map[string]int32
+	lastEventTimes map[string]time.Time // time of the last event, by the name of the step
+	durations      map[string][]time.Duration
 }
 
 // recordStepIntervals records the step intervals of the machines and sets of a namespace until the test ends.
-func recordStepIntervals(t *testing.T, namespace string) *stepIntervals {
+func recordStepIntervals(t *testing.T, namespace string) *stepIntervalRecorder {
 	t.Helper()
-	h := &stepIntervals{
-		createdAt: map[types.UID]time.Time{}, runningAt: map[types.UID]time.Time{}, deletingAt: map[types.UID]time.Time{},
-		setSizes: map[string]int32{}, lastEvents: map[string]time.Time{}, durations: map[string][]time.Duration{},
+	h := &stepIntervalRecorder{
+		creationTimes:  map[types.UID]time.Time{},
+		runningTimes:   map[types.UID]time.Time{},
+		deletionTimes:  map[types.UID]time.Time{},
+		setSizes:       map[string]int32{},
+		lastEventTimes: map[string]time.Time{},
+		durations:      map[string][]time.Duration{},
 	}
-	api := testRig.Machines.MachineV1alpha1()
+	api := testRig.MachineClient.MachineV1alpha1()
 	for _, m := range must(api.Machines(namespace).List(t.Context(), metav1.ListOptions{})).Items {
-		h.createdAt[m.UID], h.runningAt[m.UID] = time.Time{}, time.Time{}
+		h.creationTimes[m.UID], h.runningTimes[m.UID] = time.Time{}, time.Time{}
 	}
 	for _, s := range must(api.MachineSets(namespace).List(t.Context(), metav1.ListOptions{})).Items {
 		h.setSizes[s.Name] = s.Spec.Replicas
@@ -277,7 +295,7 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-func (h *stepIntervals) handleEvent(e watch.Event) {
+func (h *stepIntervalRecorder) handleEvent(e watch.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
@@ -290,52 +308,52 @@ func (h *stepIntervals) handleEvent(e watch.Event) {
 		switch {
 		case !known || o.Spec.Replicas > was:
 			h.addTimeSinceEvent("5 gone -> new set larger", "gone", now)
-			h.lastEvents["larger"] = now
+			h.lastEventTimes["larger"] = now
 		case o.Spec.Replicas < was:
 			h.addTimeSinceEvent("3 Running -> old set smaller", "ran", now)
-			h.lastEvents["smaller"] = now
+			h.lastEventTimes["smaller"] = now
 		}
 	}
 }
 
-func (h *stepIntervals) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
-	_, known := h.createdAt[m.UID]
-	_, ran := h.runningAt[m.UID]
-	_, doomed := h.deletingAt[m.UID]
+func (h *stepIntervalRecorder) handleMachine(now time.Time, kind watch.EventType, m *v1alpha1.Machine) {
+	_, known := h.creationTimes[m.UID]
+	_, ran := h.runningTimes[m.UID]
+	_, doomed := h.deletionTimes[m.UID]
 	switch {
 	case kind == watch.Deleted:
-		h.addDuration("4b deleted -> gone", now.Sub(h.deletingAt[m.UID]))
-		h.lastEvents["gone"] = now
+		h.addDuration("4b deleted -> gone", now.Sub(h.deletionTimes[m.UID]))
+		h.lastEventTimes["gone"] = now
 		return
 	case !known:
-		h.createdAt[m.UID] = now
+		h.creationTimes[m.UID] = now
 		h.addTimeSinceEvent("1 new set larger -> machine made", "larger", now)
 	}
 	if !ran && m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning {
-		h.runningAt[m.UID] = now
-		h.addDuration("2 made -> Running", now.Sub(h.createdAt[m.UID]))
-		h.lastEvents["ran"] = now
+		h.runningTimes[m.UID] = now
+		h.addDuration("2 made -> Running", now.Sub(h.creationTimes[m.UID]))
+		h.lastEventTimes["ran"] = now
 	}
 	if !doomed && m.DeletionTimestamp != nil {
-		h.deletingAt[m.UID] = now
+		h.deletionTimes[m.UID] = now
 		h.addTimeSinceEvent("4a old set smaller -> machine deleted", "smaller", now)
 	}
 }
 
 // addTimeSinceEvent adds a duration to the interval named hop: the time since the last event named what.
-func (h *stepIntervals) addTimeSinceEvent(hop, what string, now time.Time) {
-	if at, happened := h.lastEvents[what]; happened {
+func (h *stepIntervalRecorder) addTimeSinceEvent(hop, what string, now time.Time) {
+	if at, happened := h.lastEventTimes[what]; happened {
 		h.addDuration(hop, now.Sub(at))
 	}
 }
 
-func (h *stepIntervals) addDuration(hop string, took time.Duration) {
+func (h *stepIntervalRecorder) addDuration(hop string, took time.Duration) {
 	h.durations[hop] = append(h.durations[hop], took)
 }
 
 // summarizeIntervals returns the median and the ninth decile of each step interval. summarizeIntervals subtracts the
 // cloud's latencies create and remove.
-func (h *stepIntervals) summarizeIntervals(create, remove time.Duration) (list []bench.Interval) {
+func (h *stepIntervalRecorder) summarizeIntervals(create, remove time.Duration) (list []bench.Interval) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(h.durations)) {

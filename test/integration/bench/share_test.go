@@ -31,9 +31,9 @@ func priorityLevelMetrics(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// logPriorityLevel logs how many seats of the priority level were used since the metrics in before. A request occupies
+// logPriorityLevelSeats logs how many seats of the priority level were used since the metrics in before. A request occupies
 // a seat while the API server serves the request.
-func logPriorityLevel(t *testing.T, before map[string]float64, seconds float64) {
+func logPriorityLevelSeats(t *testing.T, before map[string]float64, seconds float64) {
 	t.Helper()
 	now := priorityLevelMetrics(t)
 	since := func(name string) float64 { return now[name] - before[name] }

@@ -54,7 +54,7 @@ func taskWaitTimes(histories map[string]*historypb.History) (list []bench.Interv
 	}
 	calls := rig.Installation.Shard(0).TaskQueue(provider.TaskQueue(""))
 	for _, history := range histories {
-		for _, a := range rig.Activities(history) {
+		for _, a := range rig.EndedActivities(history) {
 			switch {
 			case a.Attempt > 1:
 			case strings.HasPrefix(a.Queue, calls):

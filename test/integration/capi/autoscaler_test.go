@@ -22,9 +22,9 @@ import (
 // The annotations of a node group of the cluster autoscaler, and the annotation with which the autoscaler marks a
 // machine for deletion.
 const (
-	minSizeAnnotation = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
-	maxSizeAnnotation = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
-	deleteAnnotation  = "cluster.x-k8s.io/delete-machine"
+	minSizeAnnotation       = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size"
+	maxSizeAnnotation       = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
+	deleteMachineAnnotation = "cluster.x-k8s.io/delete-machine"
 )
 
 // nodeGroup sends the same requests as the provider clusterapi of the cluster autoscaler, in the same order. The
@@ -112,7 +112,7 @@ func (g nodeGroup) deleteNodes(t *testing.T, doomed ...unstructured.Unstructured
 			t,
 			machineResource,
 			m.GetName(),
-			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteAnnotation, time.Now().String()),
+			fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, deleteMachineAnnotation, time.Now().String()),
 		)
 		size--
 		g.setSize(t, size)
@@ -164,7 +164,7 @@ func TestTheAutoscalerScalesASet(t *testing.T) {
 	g.deleteNodes(t, doomed...)
 	g.awaitNodes(t, 2, doomed...)
 	assert.Equal(t, 2, g.readSize(t))
-	p.awaitCounts(t, 2)
+	p.awaitObjectCounts(t, 2)
 }
 
 func TestTheAutoscalerScalesADeployment(t *testing.T) {
@@ -180,8 +180,8 @@ func TestTheAutoscalerScalesADeployment(t *testing.T) {
 	g.deleteNodes(t, doomed...)
 	g.awaitNodes(t, 3, doomed...)
 
-	f.newInfraTemplate(t, "group-2")
-	f.setInfraTemplate(t, "group-2")
+	f.newInfrastructureTemplate(t, "group-2")
+	f.setInfrastructureTemplate(t, "group-2")
 	rig.Eventually(
 		t,
 		"the rollout is in its middle: both templates have machines",

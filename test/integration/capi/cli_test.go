@@ -20,7 +20,7 @@ import (
 // A user rolls out a deployment of Cluster API with the command line. The user pauses the rollout, reads the plan,
 // resumes the rollout, follows it to its end, and rolls back. The next rollout is held when half of it is done, and
 // then rolled back.
-func TestCommandLineRollsOutADeploymentOfClusterAPI(t *testing.T) {
+func TestCommandLineRollsOutAClusterAPIDeployment(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "cli", 2)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -36,8 +36,8 @@ func TestCommandLineRollsOutADeploymentOfClusterAPI(t *testing.T) {
 		starter("pause", named, "--reason", "until the plan is read", "--as-user", "ann"),
 		"deployment "+f.name+"/"+f.poolName+" is paused",
 	)
-	f.newInfraTemplate(t, "cli-2")
-	f.setInfraTemplate(t, "cli-2")
+	f.newInfrastructureTemplate(t, "cli-2")
+	f.setInfrastructureTemplate(t, "cli-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "Paused", "until the plan is read")
 	assert.Contains(
 		t,
@@ -75,8 +75,8 @@ func TestCommandLineRollsOutADeploymentOfClusterAPI(t *testing.T) {
 		f.poolName,
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
-	f.newInfraTemplate(t, "cli-3")
-	f.setInfraTemplate(t, "cli-3")
+	f.newInfrastructureTemplate(t, "cli-3")
+	f.setInfrastructureTemplate(t, "cli-3")
 	both := map[string]int{f.name: 1, "cli-3": 1}
 	rig.Eventually(t, "the step has its machine", func() (bool, any) {
 		made := f.countMachinesByTemplate(t)
@@ -90,7 +90,9 @@ func TestCommandLineRollsOutADeploymentOfClusterAPI(t *testing.T) {
 	// the RolloutPolicy would make the rollback wait at its step, too
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().
+			RolloutPolicies(f.name).
+			Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
 	)
 	assert.Contains(
 		t,

@@ -23,7 +23,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	s := newNamespace(t, "changing", "plane.yaml")
 	s.awaitMachines(t, 0)
 	p := s.newPool(t, "changing", 1)
-	p.awaitStatus(t, 1)
+	p.awaitReplicaStatus(t, 1)
 
 	t.Run("the control plane is being upgraded", func(t *testing.T) {
 		s.applyMergePatch(t, controlPlaneResource, s.name, `{"spec":{"version":"v1.36.4"}}`)
@@ -31,7 +31,7 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 			_, _, message := conditionOfObject(t, s.getObject(t, controlPlaneResource, s.name), "RollingOut")
 			return message != "", message
 		})
-		p.resize(t, 2)
+		p.scale(t, 2)
 		p.awaitConditionMessage(
 			t,
 			"ScalingUp",
@@ -39,8 +39,8 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 			"ScalingUp",
 			`is upgrading ("ControlPlaneIsStable" preflight check failed)`,
 		)
-		p.awaitCounts(t, 2)
-		assert.Equal(t, []string{"v1.36.4"}, reportedVersions(t, s), "not before the upgrade has ended")
+		p.awaitObjectCounts(t, 2)
+		assert.Equal(t, []string{"v1.36.4"}, controlPlaneVersions(t, s), "not before the upgrade has ended")
 	})
 	f := s.newFleet(t, "changing-fleet", 1)
 	f.awaitMachinesOfTemplate(t, s.name, 1)
@@ -48,14 +48,14 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 		s.applyMergePatch(t, clusterResource, s.name, `{"spec":{"paused":true}}`)
 		p.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
 		f.awaitConditionMessage(t, "Paused", "True", "Paused", "Cluster spec.paused is set to true")
-		p.resize(t, 3)
-		f.resize(t, 2)
+		p.scale(t, 3)
+		f.scale(t, 2)
 		p.forceReconcile(t)
 		f.forceReconcile(t)
-		p.requireCounts(t, 2)
-		f.requireCounts(t, 1)
+		p.requireObjectCounts(t, 2)
+		f.requireObjectCounts(t, 1)
 		s.applyMergePatch(t, clusterResource, s.name, `{"spec":{"paused":false}}`)
-		p.awaitCounts(t, 3)
+		p.awaitObjectCounts(t, 3)
 		p.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
 		f.awaitMachinesOfTemplate(t, s.name, 2)
 		f.awaitConditionMessage(t, "Paused", "False", "NotPaused", "")
@@ -63,9 +63,9 @@ func TestSetFollowsChangesOfItsCluster(t *testing.T) {
 	t.Run("the Cluster is deleted", func(t *testing.T) {
 		require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 		p.awaitPoolGone(t)
-		p.awaitCounts(t, 0)
+		p.awaitObjectCounts(t, 0)
 		f.awaitPoolGone(t)
-		f.awaitCounts(t, 0)
+		f.awaitObjectCounts(t, 0)
 		s.awaitClusterGone(t)
 	})
 	assert.Empty(t, testRig.AuditedRequests(t, isForbiddenRequest), "the roles allow all that was needed")
@@ -87,10 +87,10 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	s := newNamespace(t, "ending", "plane.yaml")
 	s.awaitMachines(t, 0)
 	p, f := s.newPool(t, "ending", 2), s.newFleet(t, "ending-fleet", 2)
-	p.awaitStatus(t, 2)
+	p.awaitReplicaStatus(t, 2)
 	f.awaitMachinesOfTemplate(t, s.name, 2)
-	f.newInfraTemplate(t, "ending-2")
-	f.setInfraTemplate(t, "ending-2")
+	f.newInfrastructureTemplate(t, "ending-2")
+	f.setInfrastructureTemplate(t, "ending-2")
 	rig.Eventually(
 		t,
 		"a machine of the new template",
@@ -108,8 +108,8 @@ func TestAClusterIsDeletedWhileProcessesDie(t *testing.T) {
 	killAndRestartProcess(t, component.Bridge)
 	p.awaitPoolGone(t)
 	f.awaitPoolGone(t)
-	p.awaitCounts(t, 0)
-	f.awaitCounts(t, 0)
+	p.awaitObjectCounts(t, 0)
+	f.awaitObjectCounts(t, 0)
 	s.awaitClusterGone(t)
 }
 
@@ -120,8 +120,8 @@ func isForbiddenRequest(a rig.AuditedRequest) bool {
 		a.ResponseStatus.Code == http.StatusForbidden
 }
 
-// reportedVersions returns the Kubernetes versions in the status of the namespace's control plane.
-func reportedVersions(t *testing.T, s testNamespace) (versions []string) {
+// controlPlaneVersions returns the Kubernetes versions in the status of the namespace's control plane.
+func controlPlaneVersions(t *testing.T, s testNamespace) (versions []string) {
 	t.Helper()
 	status, _ := s.getObject(t, controlPlaneResource, s.name).Object["status"].(map[string]any)
 	list, _ := status["versions"].([]any)

@@ -32,7 +32,7 @@ type fleet struct{ pool }
 // cluster runs. The replacements are applied to the text of the manifest.
 func newFleet(t *testing.T, name string, replicas int, replacements ...string) fleet {
 	t.Helper()
-	return sharedNamespace(t).newFleet(t, name, replicas, replacements...)
+	return awaitSharedNamespace(t).newFleet(t, name, replicas, replacements...)
 }
 
 // newFleet creates a MachineDeployment with this number of replicas in the namespace.
@@ -51,9 +51,9 @@ func rolloutReplacement(text string) []string {
 	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
 }
 
-// newInfraTemplate makes an infrastructure template like the template of the cluster. If a value and a path are given,
+// newInfrastructureTemplate makes an infrastructure template like the template of the cluster. If a value and a path are given,
 // the field at this path has the other value.
-func (s testNamespace) newInfraTemplate(t *testing.T, name string, valueAndPath ...string) {
+func (s testNamespace) newInfrastructureTemplate(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
 	o := s.getObject(t, devMachineTemplateResource, s.name)
 	fresh := &unstructured.Unstructured{
@@ -68,8 +68,8 @@ func (s testNamespace) newInfraTemplate(t *testing.T, name string, valueAndPath 
 	require.NoError(t, err)
 }
 
-// setInfraTemplate makes the deployment refer to another infrastructure template.
-func (f fleet) setInfraTemplate(t *testing.T, name string) {
+// setInfrastructureTemplate makes the deployment refer to another infrastructure template.
+func (f fleet) setInfrastructureTemplate(t *testing.T, name string) {
 	t.Helper()
 	f.patchPool(t, fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, name))
 }
@@ -99,7 +99,7 @@ func (f fleet) awaitMachinesOfTemplate(t *testing.T, template string, n int) {
 func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of template %s, and no others", n, template), func() (bool, any) {
-		made, counts := f.countMachinesByTemplate(t), f.statusCounts(t)
+		made, counts := f.countMachinesByTemplate(t), f.statusReplicaCounts(t)
 		return len(made) == 1 && made[template] == n &&
 				slices.Equal(counts, []int64{int64(n), int64(n), int64(n), int64(upToDate)}), fmt.Sprint(
 				made,
@@ -107,7 +107,7 @@ func (f fleet) awaitUpToDateMachines(t *testing.T, template string, n, upToDate 
 				f.conditionLines(t),
 			)
 	})
-	f.awaitCounts(t, n)
+	f.awaitObjectCounts(t, n)
 }
 
 // conditionLines returns conditions of the deployment, one per line, for the message of a failed test.
@@ -141,8 +141,8 @@ func (p pool) kubeRef(t *testing.T) kube.Ref {
 	return kube.Ref{Namespace: p.name, Name: p.poolName, UID: string(p.getObject(t, p.resource, p.poolName).GetUID())}
 }
 
-// requestByUpdate sends a request to the deployment by an update of its workflow, and returns the result.
-func (f fleet) requestByUpdate(t *testing.T, in run.RequestInput) string {
+// sendRequestByUpdate sends a request to the deployment by an update of its workflow, and returns the result.
+func (f fleet) sendRequestByUpdate(t *testing.T, in run.RequestInput) string {
 	t.Helper()
 	in.Actor = "ann"
 	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), client.UpdateWorkflowOptions{
@@ -155,15 +155,15 @@ func (f fleet) requestByUpdate(t *testing.T, in run.RequestInput) string {
 	return answer
 }
 
-// bounds are the limits that a deployment guarantees during a rollout.
-type bounds struct {
+// rolloutBounds are the limits that a deployment guarantees during a rollout.
+type rolloutBounds struct {
 	maxMachines  int // maximum number of machines, including machines that are being deleted
 	minAvailable int // minimum number of available machines that are not being deleted
 }
 
 // watchBounds watches every event of the fleet's machines. The returned function verdict fails the test if a bound was
 // ever broken. Call watchBounds only when all replicas of the deployment are available.
-func (f fleet) watchBounds(t *testing.T, want bounds) (verdict func()) {
+func (f fleet) watchBounds(t *testing.T, want rolloutBounds) (verdict func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	options := metav1.ListOptions{LabelSelector: "pool=" + f.poolName}
@@ -251,11 +251,11 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	owner := metav1.GetControllerOf(&sets[0])
 	require.NotNil(t, owner)
 	assert.Equal(t, d.GetUID(), owner.UID)
-	assert.Equal(t, component.MillwrightFilter, sets[0].GetLabels()[component.WatchFilterLabel])
+	assert.Equal(t, component.MillwrightFilterValue, sets[0].GetLabels()[component.WatchFilterLabel])
 	assert.Equal(t, f.name, sets[0].GetLabels()[clusterLabel])
 	assert.Equal(t, "1", sets[0].GetAnnotations()["machinedeployment.clusters.x-k8s.io/revision"])
 	for _, m := range f.listMachines(t) {
-		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
+		assert.Equal(t, component.UpstreamFilterValue, m.GetLabels()[component.WatchFilterLabel])
 		assert.Equal(t, sets[0].GetLabels()["machine-template-hash"], m.GetLabels()["machine-template-hash"])
 		assert.Equal(t, f.poolName, m.GetLabels()["cluster.x-k8s.io/deployment-name"])
 	}
@@ -265,9 +265,9 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 		return n >= 3, n
 	})
 
-	verdict := f.watchBounds(t, bounds{maxMachines: 4, minAvailable: 3})
-	f.newInfraTemplate(t, "fleet-2")
-	f.setInfraTemplate(t, "fleet-2")
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
+	f.newInfrastructureTemplate(t, "fleet-2")
+	f.setInfrastructureTemplate(t, "fleet-2")
 	f.awaitConditionMessage(t, "RollingOut", "True", "RollingOut", "not up-to-date replica")
 	f.awaitMachinesOfTemplate(t, "fleet-2", 3)
 	verdict()
@@ -280,9 +280,9 @@ func TestDeploymentIsCreatedRolledOutAndDeleted(t *testing.T) {
 	f.awaitPoolGone(t)
 	assert.Empty(t, f.listMachines(t))
 	assert.Empty(t, f.listSets(t))
-	f.awaitCounts(t, 0)
+	f.awaitObjectCounts(t, 0)
 	rig.Eventually(t, "its workflow has ended", func() (bool, any) {
-		open := testRig.Workflows(
+		open := testRig.WorkflowRuns(
 			t,
 			fmt.Sprintf(
 				"WorkflowId = %q AND ExecutionStatus = 'Running'",
@@ -322,8 +322,8 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	before := f.machineUIDs(t)
 	f.awaitNoWrites(t) // after this wait, only Millwright's writes make Cluster API's core reconcile again
-	f.newInfraTemplate(t, "ondelete-2")
-	f.setInfraTemplate(t, "ondelete-2")
+	f.newInfrastructureTemplate(t, "ondelete-2")
+	f.setInfrastructureTemplate(t, "ondelete-2")
 	rig.Eventually(t, "the old set creates no machines any more", func() (bool, any) {
 		var disabled []string
 		for _, s := range f.listSets(t) {
@@ -345,7 +345,7 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 	gone := f.listMachines(t)[0]
 	require.NoError(t, f.resourceClient(machineResource).Delete(t.Context(), gone.GetName(), metav1.DeleteOptions{}))
 	rig.Eventually(t, "one machine is of the new template, and one of the old", func() (bool, any) {
-		made, counts := f.countMachinesByTemplate(t), f.statusCounts(t)
+		made, counts := f.countMachinesByTemplate(t), f.statusReplicaCounts(t)
 		return fmt.Sprint(made) == "map[ondelete-2:1 shared:1]" &&
 				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
 				made,
@@ -391,15 +391,15 @@ func TestRolloutWaitsForAMissingTemplate(t *testing.T) {
 	f := newFleet(t, "missing", 1)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
 	before := f.machineUIDs(t)
-	f.setInfraTemplate(t, "missing-2")
+	f.setInfrastructureTemplate(t, "missing-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "missing-2")
 	f.forceReconcile(t)
 	assert.Equal(t, before, f.machineUIDs(t))
-	f.requireCounts(t, 1)
-	verdict := f.watchBounds(t, bounds{maxMachines: 2, minAvailable: 1})
+	f.requireObjectCounts(t, 1)
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 2, minAvailable: 1})
 	// TestATemplateSignalsTheDeploymentsThatWaitForIt of k8sbridge/watch proves that the new template wakes the
 	// deployment
-	f.newInfraTemplate(t, "missing-2")
+	f.newInfrastructureTemplate(t, "missing-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.countMachinesByTemplate(t)
 		return made["missing-2"] == 1, fmt.Sprint(made, f.conditionLines(t))

@@ -26,10 +26,10 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		t,
 		"given",
 		5,
-		component.WatchFilterLabel+": "+component.MillwrightFilter,
-		component.WatchFilterLabel+": "+component.UpstreamFilter,
+		component.WatchFilterLabel+": "+component.MillwrightFilterValue,
+		component.WatchFilterLabel+": "+component.UpstreamFilterValue,
 		"labels: {pool: NAME}",
-		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilter),
+		fmt.Sprintf("labels: {pool: given, %s: %s}", component.WatchFilterLabel, component.UpstreamFilterValue),
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 5)
 	before := f.machineUIDs(t)
@@ -38,8 +38,8 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.Equal(t, []string{upstreamSetFinalizer}, set.GetFinalizers(), "Cluster API has made it")
 	t.Logf("made by Cluster API, written by %v", f.fieldManagers(t))
 
-	f.handOver(t, component.MillwrightFilter, millwrightFinalizer)
-	f.awaitSets(t, set.GetName(), component.MillwrightFilter, millwrightFinalizer)
+	f.handOver(t, component.MillwrightFilterValue, millwrightFinalizer)
+	f.awaitOnlySet(t, set.GetName(), component.MillwrightFilterValue, millwrightFinalizer)
 	f.awaitNoWrites(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "Millwright keeps the machines of Cluster API")
 	written := f.fieldManagers(t)
@@ -50,17 +50,17 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		[]string{"capi-machinedeployment", "millwright-machinedeployment"},
 		"each has its own fields",
 	)
-	verdict := f.watchBounds(t, bounds{maxMachines: 6, minAvailable: 5})
-	f.resize(t, 6)
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 6, minAvailable: 5})
+	f.scale(t, 6)
 	f.awaitMachinesOfTemplate(t, f.name, 6)
 	verdict()
 	assert.Subset(t, f.machineUIDs(t), before)
-	f.resize(t, 5)
+	f.scale(t, 5)
 	f.awaitMachinesOfTemplate(t, f.name, 5)
 	before = f.machineUIDs(t)
 
-	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
-	f.awaitSets(t, set.GetName(), component.UpstreamFilter, upstreamSetFinalizer)
+	f.handOver(t, component.UpstreamFilterValue, upstreamDeploymentFinalizer)
+	f.awaitOnlySet(t, set.GetName(), component.UpstreamFilterValue, upstreamSetFinalizer)
 	f.awaitNoWrites(t)
 	assert.ElementsMatch(t, before, f.machineUIDs(t), "Cluster API keeps the machines of Millwright")
 	assert.Len(t, f.listSets(t), 1, "and the set")
@@ -69,14 +69,14 @@ func TestADeploymentIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	assert.Contains(t, written["deployment"], "kubectl", "who has made the deployment can still take fields away")
 	status, _, message := f.readCondition(t, "Progressing")
 	assert.Empty(t, status, "Cluster API would never change it: %s", message)
-	f.resize(t, 4)
+	f.scale(t, 4)
 	f.awaitMachinesOfTemplate(t, f.name, 4)
 	assert.Subset(t, before, f.machineUIDs(t))
 }
 
-// awaitSets waits until the fleet has exactly one set, with this name, this value of the watch filter, and this
+// awaitOnlySet waits until the fleet has exactly one set, with this name, this value of the watch filter, and this
 // finalizer.
-func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
+func (f fleet) awaitOnlySet(t *testing.T, name, filter, finalizer string) {
 	t.Helper()
 	want := fmt.Sprint([]string{name, filter, finalizer})
 	rig.Eventually(t, "the only set: "+want, func() (bool, any) {
@@ -96,9 +96,9 @@ func (f fleet) awaitSets(t *testing.T, name, filter, finalizer string) {
 func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	f := newFleet(t, "doomed", 5, rolloutReplacement("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 2}}}")...)
 	f.awaitMachinesOfTemplate(t, f.name, 5)
-	f.newInfraTemplate(t, "doomed-2")
-	verdict := f.watchBounds(t, bounds{maxMachines: 7, minAvailable: 5})
-	f.setInfraTemplate(t, "doomed-2")
+	f.newInfrastructureTemplate(t, "doomed-2")
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 7, minAvailable: 5})
+	f.setInfrastructureTemplate(t, "doomed-2")
 	for i, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
 		rig.Eventually(t, "more machines of the new template", func() (bool, any) {
 			made := f.countMachinesByTemplate(t)
@@ -109,7 +109,7 @@ func TestADeploymentIsRolledOutWhileProcessesDie(t *testing.T) {
 	}
 	f.awaitMachinesOfTemplate(t, "doomed-2", 5)
 	verdict()
-	f.requireCreatedMachines(t, 10) // five machines of each template
+	f.requireCreatedMachineCount(t, 10) // five machines of each template
 	f.replayHistories(t)
 }
 
@@ -123,7 +123,7 @@ func (f fleet) replayHistories(t *testing.T) {
 	require.NoError(t, err)
 	workflows.Register(replayer)
 	kinds := map[string]int{}
-	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineDeployment = %q", f.poolName)) {
+	for _, w := range testRig.WorkflowRuns(t, fmt.Sprintf("MachineDeployment = %q", f.poolName)) {
 		history := testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(
 			t,

@@ -31,8 +31,8 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 		v1alpha1.RolloutPolicySpec{Steps: []v1alpha1.RolloutStep{{Replicas: intstr.FromInt32(1), Approve: true}}},
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
-	f.newInfraTemplate(t, "staged-2")
-	f.setInfraTemplate(t, "staged-2")
+	f.newInfrastructureTemplate(t, "staged-2")
+	f.setInfrastructureTemplate(t, "staged-2")
 	half := func(what string) {
 		t.Helper()
 		rig.Eventually(t, what, func() (bool, any) {
@@ -42,7 +42,7 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	}
 	half("the first step is reached")
 	rig.Eventually(t, "it waits for a person", func() (bool, any) {
-		list := testRig.Workflows(
+		list := testRig.WorkflowRuns(
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND Stuck = true AND Step = 'await-approval'",
@@ -51,26 +51,28 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 		)
 		return len(list) == 1, f.workflowDetails(t)
 	})
-	require.Contains(t, f.requestByUpdate(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
+	require.Contains(t, f.sendRequestByUpdate(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "paused")
 	require.Contains(
 		t,
-		f.requestByUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
+		f.sendRequestByUpdate(t, run.RequestInput{Command: "approve", Reason: "looks well"}),
 		"passes step 1 of 1",
 	)
 	f.forceReconcile(t)
 	assert.Equal(t, map[string]int{"staged-2": 1, f.name: 1}, f.countMachinesByTemplate(t), "it is paused")
 	paused, _, _ := unstructured.NestedBool(f.getObject(t, machineDeploymentResource, f.poolName).Object, "spec", "paused")
 	assert.True(t, paused)
-	require.Contains(t, f.requestByUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
+	require.Contains(t, f.sendRequestByUpdate(t, run.RequestInput{Command: "resume", Reason: "back"}), "no longer paused")
 	f.awaitMachinesOfTemplate(t, "staged-2", 2)
 
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().RolloutPolicies(f.name).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().
+			RolloutPolicies(f.name).
+			Delete(t.Context(), f.poolName, metav1.DeleteOptions{}),
 	)
 	require.Contains(
 		t,
-		f.requestByUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
+		f.sendRequestByUpdate(t, run.RequestInput{Command: "undo", Reason: "slower"}),
 		"returns from revision 2 to revision 1",
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -84,7 +86,7 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 		"name",
 	)
 	assert.Equal(t, f.name, name)
-	f.requestByUpdate(t, run.RequestInput{Command: "start", Reason: "once more"})
+	f.sendRequestByUpdate(t, run.RequestInput{Command: "start", Reason: "once more"})
 	rig.Eventually(
 		t,
 		"start makes another revision",
@@ -93,7 +95,7 @@ func TestStagedRolloutIsPausedApprovedAndRolledBack(t *testing.T) {
 	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t) // the deployment is deleted in the middle of its rollout
 	assert.Empty(t, f.listMachines(t))
-	f.awaitCounts(t, 0)
+	f.awaitObjectCounts(t, 0)
 }
 
 // workflowDetails returns the details of the deployment's workflow in Temporal.
@@ -118,8 +120,8 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
 	former := f.machineUIDs(t)
-	verdict := f.watchBounds(t, bounds{maxMachines: 3, minAvailable: 2})
-	f.newInfraTemplate(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 3, minAvailable: 2})
+	f.newInfrastructureTemplate(t, "late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f.patchPool(
 		t,
 		fmt.Sprintf(
@@ -141,7 +143,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	verdict()
 	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
-		runs := testRig.Workflows(
+		runs := testRig.WorkflowRuns(
 			t,
 			fmt.Sprintf(
 				"WorkflowType = 'ClusterAPIRollout' AND MachineDeployment = %q AND ExecutionStatus != 'Running'",

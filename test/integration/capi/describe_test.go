@@ -126,7 +126,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 	t.Parallel()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	program, err := build.Clusterctl(t.Context(), repo, os.Stderr)
+	program, err := build.ClusterctlPath(t.Context(), repo, os.Stderr)
 	require.NoError(t, err)
 	s := newNamespace(t, "described", "plane.yaml")
 	s.awaitMachines(t, 0)
@@ -138,7 +138,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 		fmt.Sprintf(
 			`{"metadata":{"labels":{%[1]q:%[2]q}},"spec":{"template":{"metadata":{"labels":{%[1]q:%[2]q}}}}}`,
 			component.WatchFilterLabel,
-			component.UpstreamFilter,
+			component.UpstreamFilterValue,
 		),
 	)
 	rig.Eventually(t, "core has made the Cluster an owner of its set", func() (bool, any) {
@@ -182,7 +182,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 	}
 	for _, p := range both {
 		p.newPausedDeployment(t)
-		p.resize(t, 2)
+		p.scale(t, 2)
 	}
 	alike(
 		"running",
@@ -201,7 +201,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 				fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, testDrainHookAnnotation),
 			)
 		}
-		p.resize(t, 1)
+		p.scale(t, 1)
 	}
 	alike("scaling down", "ScalingDown True ScalingDown Scaling down from 2 to 1 replicas")
 	p := ours
@@ -241,7 +241,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 				fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, testDrainHookAnnotation),
 			)
 		}
-		p.awaitCounts(t, 1)
+		p.awaitObjectCounts(t, 1)
 		p.applyMergePatch(
 			t,
 			machineSetResource,

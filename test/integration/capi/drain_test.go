@@ -47,7 +47,7 @@ func newPoolWithDrains(t *testing.T, name string, replicas int) pool {
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, drainOptInAnnotation),
 	)
 	p := s.newPool(t, name, replicas)
-	p.awaitStatus(t, replicas)
+	p.awaitReplicaStatus(t, replicas)
 	all := p.awaitJoinedMachines(t, replicas)
 	for _, m := range all {
 		require.Contains(t, m.GetAnnotations(), drainHookAnnotation, "the Cluster opts in")
@@ -155,17 +155,17 @@ func (s testNamespace) awaitPodDeletion(t *testing.T, name string) {
 	require.NoError(t, pods.Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
 }
 
-// requirePodStays asserts that a pod has no deletion timestamp.
-func (s testNamespace) requirePodStays(t *testing.T, name string) {
+// requirePodNotDeleted asserts that a pod has no deletion timestamp.
+func (s testNamespace) requirePodNotDeleted(t *testing.T, name string) {
 	t.Helper()
 	pod, err := testRig.Kube.CoreV1().Pods(s.name).Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Nil(t, pod.DeletionTimestamp)
 }
 
-// awaitBlockedMachine waits until the condition Drained of a machine is False with the reason Blocked and a message
+// awaitBlockedDrain waits until the condition Drained of a machine is False with the reason Blocked and a message
 // with this text.
-func (s testNamespace) awaitBlockedMachine(t *testing.T, machine, part string) {
+func (s testNamespace) awaitBlockedDrain(t *testing.T, machine, part string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("Drained is False/Blocked with %q", part), func() (bool, any) {
 		is, why, text := conditionOfObject(t, s.getObject(t, machineResource, machine), "Drained")
@@ -209,10 +209,10 @@ func TestBudgetBlocksADrainUntilItAllowsTheEviction(t *testing.T) {
 	p.placePod(t, "other", node, nil)
 	p.newBudget(t, "web")
 
-	p.resize(t, 0)
+	p.scale(t, 0)
 	p.awaitPodDeletion(t, "other")
 	budget := "PodDisruptionBudget " + p.name + "/web"
-	p.awaitBlockedMachine(t, name, budget)
+	p.awaitBlockedDrain(t, name, budget)
 	_, reason, message := conditionOfObject(t, p.getObject(t, machineResource, name), "Deleting")
 	assert.Equal(t, "WaitingForPreDrainHook", reason)
 	assert.Contains(t, message, drainHookAnnotation)
@@ -226,7 +226,7 @@ func TestBudgetBlocksADrainUntilItAllowsTheEviction(t *testing.T) {
 	assert.Contains(t, text, "means Evict")
 	list := strings.Join(testRig.RunMillwright(t, "drain", "list", "-n", p.name), "\n")
 	assert.Contains(t, list, budget)
-	p.requirePodStays(t, "web")
+	p.requirePodNotDeleted(t, "web")
 
 	_, err = testRig.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
@@ -238,7 +238,7 @@ func TestBudgetBlocksADrainUntilItAllowsTheEviction(t *testing.T) {
 }
 
 // Each subtest has one machine, and shows one property of Millwright's drain for a machine of Cluster API.
-func TestDrainsForClusterAPI(t *testing.T) {
+func TestDrainsOfClusterAPIMachines(t *testing.T) {
 	t.Parallel()
 	p := newPoolWithDrains(t, "drains", 5)
 	all := p.listMachines(t)
@@ -251,7 +251,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 	remove := func(t *testing.T, name string) {
 		t.Helper()
 		p.applyMergePatch(t, machineResource, name, `{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`)
-		p.resize(t, len(all))
+		p.scale(t, len(all))
 		rig.Eventually(t, "machine "+name+" is deleted", func() (bool, any) {
 			m := p.getObject(t, machineResource, name)
 			return m.GetDeletionTimestamp() != nil, m.GetAnnotations()
@@ -273,8 +273,8 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "kept", node, map[string]string{"cluster.x-k8s.io/drain": "Skip"})
 		remove(t, name)
 		p.awaitPodDeletion(t, "early")
-		p.awaitBlockedMachine(t, name, "waits for "+p.name+"/job to complete")
-		p.requirePodStays(t, "late")
+		p.awaitBlockedDrain(t, name, "waits for "+p.name+"/job to complete")
+		p.requirePodNotDeleted(t, "late")
 		done, err := testRig.Kube.CoreV1().Pods(p.name).Get(t.Context(), "job", metav1.GetOptions{})
 		require.NoError(t, err)
 		done.Status.Phase = corev1.PodSucceeded
@@ -282,8 +282,8 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		require.NoError(t, err)
 		p.awaitPodDeletion(t, "late")
 		p.awaitMachineGone(t, name)
-		p.requirePodStays(t, "kept")
-		p.requirePodStays(t, "job")
+		p.requirePodNotDeleted(t, "kept")
+		p.requirePodNotDeleted(t, "job")
 	})
 	t.Run("hold, resume, and skip", func(t *testing.T) {
 		name, node := next(t)
@@ -291,9 +291,9 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.newBudget(t, "blocked")
 		testRig.RunMillwright(t, "drain", "hold", "--in-advance", "--reason", "a look at the node", p.name+"/"+name)
 		remove(t, name)
-		p.awaitBlockedMachine(t, name, "a look at the node")
+		p.awaitBlockedDrain(t, name, "a look at the node")
 		testRig.RunMillwright(t, "drain", "resume", p.name+"/"+name)
-		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/blocked")
+		p.awaitBlockedDrain(t, name, "PodDisruptionBudget "+p.name+"/blocked")
 		testRig.RunMillwright(t, "drain", "retry", p.name+"/"+name)
 		_, err := testRig.TryRunMillwright(t, "drain", "extend", "--for", "1h", p.name+"/"+name)
 		assert.ErrorContains(t, err, "nodeDrainTimeoutSeconds is not set")
@@ -301,14 +301,14 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		assert.ErrorContains(t, err, "of Cluster API")
 		testRig.RunMillwright(t, "drain", "skip", "--reason", "nothing to save", p.name+"/"+name)
 		p.awaitMachineGone(t, name)
-		p.requirePodStays(t, "blocked")
+		p.requirePodNotDeleted(t, "blocked")
 	})
 	t.Run("the timeout ends the evictions, and the ladder goes on", func(t *testing.T) {
 		name, node := next(t)
 		p.placePod(t, "slow", node, map[string]string{"app": "slow"})
 		p.newBudget(t, "slow")
 		remove(t, name)
-		p.awaitBlockedMachine(t, name, "PodDisruptionBudget "+p.name+"/slow")
+		p.awaitBlockedDrain(t, name, "PodDisruptionBudget "+p.name+"/slow")
 		p.applyMergePatch(
 			t,
 			machineSetResource,
@@ -326,14 +326,14 @@ func TestDrainsForClusterAPI(t *testing.T) {
 		p.placePod(t, "far", node, nil)
 		p.writeKubeconfigSecret(t, []byte("users: ["+secret))
 		remove(t, name)
-		p.awaitBlockedMachine(
+		p.awaitBlockedDrain(
 			t,
 			name,
 			fmt.Sprintf("Secret %s/%s-kubeconfig: the value of value is no kubeconfig", p.name, p.name),
 		)
 		text := strings.Join(testRig.RunMillwright(t, "drain", "explain", p.name+"/"+name), "\n")
 		assert.Contains(t, text, "the nodes of Cluster "+p.name+" cannot be read")
-		places, _, err := testRig.FindLeaks(t.Context(), secret)
+		places, _, err := testRig.FindSecretLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		assert.Empty(t, places)
 		p.writeKubeconfigSecret(t, managementKubeconfig(t))
@@ -365,7 +365,7 @@ func TestDrainsForClusterAPI(t *testing.T) {
 			fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, drainOptInAnnotation),
 		)
 		hooked(true)
-		p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
+		p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
 		hooked(false)
 	})
 }

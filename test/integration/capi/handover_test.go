@@ -24,7 +24,7 @@ const (
 func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "handed", 0)
-	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
+	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
 	p.applyMergePatch(
 		t,
 		machineSetResource,
@@ -32,15 +32,15 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		fmt.Sprintf(
 			`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`,
 			component.WatchFilterLabel,
-			component.UpstreamFilter,
+			component.UpstreamFilterValue,
 		),
 	)
-	p.awaitStatus(t, 2)
+	p.awaitReplicaStatus(t, 2)
 	before := p.machineUIDs(t)
 
-	p.handOver(t, component.MillwrightFilter, millwrightFinalizer)
-	p.resize(t, 3)
-	p.awaitStatus(t, 3)
+	p.handOver(t, component.MillwrightFilterValue, millwrightFinalizer)
+	p.scale(t, 3)
+	p.awaitReplicaStatus(t, 3)
 	assert.Subset(t, p.machineUIDs(t), before, "Millwright keeps the machines of Cluster API")
 	third := p.machineUIDs(t)
 	p.applyMergePatch(
@@ -49,11 +49,11 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		p.poolName,
 		`{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`,
 	)
-	p.awaitLabel(t, "by", "millwright")
+	p.awaitMachineLabel(t, "by", "millwright")
 
-	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
-	p.resize(t, 4)
-	p.awaitStatus(t, 4)
+	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
+	p.scale(t, 4)
+	p.awaitReplicaStatus(t, 4)
 	assert.Subset(t, p.machineUIDs(t), third, "Cluster API keeps the machines of Millwright")
 	p.applyMergePatch(
 		t,
@@ -61,7 +61,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		p.poolName,
 		`{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`,
 	)
-	p.awaitLabel(t, "by", "cluster-api")
+	p.awaitMachineLabel(t, "by", "cluster-api")
 	assert.Len(t, p.machineUIDs(t), 4)
 }
 
@@ -85,8 +85,8 @@ func (p pool) machineUIDs(t *testing.T) (uids []types.UID) {
 	return uids
 }
 
-// awaitLabel waits until all machines of the set have a label.
-func (p pool) awaitLabel(t *testing.T, key, value string) {
+// awaitMachineLabel waits until all machines of the set have a label.
+func (p pool) awaitMachineLabel(t *testing.T, key, value string) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("all machines have the label %s=%s", key, value), func() (bool, any) {
 		var values []string

@@ -38,7 +38,7 @@ var startExtension = sync.OnceValues(func() (*extension.Server, error) {
 	}
 	// core calls the extension again when core restarts, so the extension runs until this process ends
 	server := extension.New()
-	config := server.ExtensionConfig(inPlaceNamespace, component.WatchFilterLabel, component.UpstreamFilter)
+	config := server.ExtensionConfig(inPlaceNamespace, component.WatchFilterLabel, component.UpstreamFilterValue)
 	_, err = s.client.Resource(extensionConfigResource).Create(ctx, config, metav1.CreateOptions{})
 	return server, err
 })
@@ -63,15 +63,24 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	t.Helper()
 	server, err := startExtension()
 	require.NoError(t, err)
-	s := startedNamespace(t, inPlaceNamespace)
+	s := awaitStartedNamespace(t, inPlaceNamespace)
 	rig.Eventually(t, "core knows the hooks of the extension", func() (bool, any) {
 		config, err := s.client.Resource(extensionConfigResource).Get(t.Context(), inPlaceNamespace, metav1.GetOptions{})
 		require.NoError(t, err)
 		return extension.IsDiscovered(config)
 	})
 	first, second := name+"-1", name+"-2"
-	s.newInfraTemplate(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
-	s.newInfraTemplate(t, second, startupDuration, "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	s.newInfrastructureTemplate(t, first, "1s", "backend", "inMemory", "node", "provisioning", "startupDuration")
+	s.newInfrastructureTemplate(
+		t,
+		second,
+		secondTemplateStartupDuration,
+		"backend",
+		"inMemory",
+		"vm",
+		"provisioning",
+		"startupDuration",
+	)
 	f := s.newFleet(
 		t,
 		name,
@@ -81,9 +90,9 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	return inPlaceFleet{f, server, f.uidsByName(t)}
 }
 
-// startupDuration is how long a new machine of the second template takes to start. startupDuration does not change
+// secondTemplateStartupDuration is how long a new machine of the second template takes to start. secondTemplateStartupDuration does not change
 // machines that have already started.
-const startupDuration = "2s"
+const secondTemplateStartupDuration = "2s"
 
 // uidsByName returns the UIDs of the fleet's machines and of their clones, by kind and name.
 func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
@@ -99,11 +108,11 @@ func (f fleet) uidsByName(t *testing.T) map[string]types.UID {
 	return uids
 }
 
-// beginUpdate makes the deployment refer to the second template, and watches the bounds of its machines.
-func (u inPlaceFleet) beginUpdate(t *testing.T, want bounds) (verdict func()) {
+// beginInPlaceUpdate makes the deployment refer to the second template, and watches the bounds of its machines.
+func (u inPlaceFleet) beginInPlaceUpdate(t *testing.T, want rolloutBounds) (verdict func()) {
 	t.Helper()
 	verdict = u.watchBounds(t, want)
-	u.setInfraTemplate(t, u.poolName+"-2")
+	u.setInfrastructureTemplate(t, u.poolName+"-2")
 	return verdict
 }
 
@@ -178,10 +187,10 @@ func inPlaceUpdateAnnotations(o *unstructured.Unstructured) (names []string) {
 // upstreamReplacements returns replacements that make Cluster API reconcile the deployment of this name.
 func upstreamReplacements(name string) []string {
 	return []string{
-		component.WatchFilterLabel + ": " + component.MillwrightFilter,
-		component.WatchFilterLabel + ": " + component.UpstreamFilter,
+		component.WatchFilterLabel + ": " + component.MillwrightFilterValue,
+		component.WatchFilterLabel + ": " + component.UpstreamFilterValue,
 		"labels: {pool: NAME}",
-		fmt.Sprintf("labels: {pool: %s, %s: %s}", name, component.WatchFilterLabel, component.UpstreamFilter),
+		fmt.Sprintf("labels: {pool: %s, %s: %s}", name, component.WatchFilterLabel, component.UpstreamFilterValue),
 	}
 }
 
@@ -190,7 +199,7 @@ func upstreamReplacements(name string) []string {
 func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "theirs", upstreamReplacements("theirs")...)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
 	asked := u.extension.Calls(extension.HookCanUpdateMachineSet, u.poolName)
@@ -202,7 +211,7 @@ func TestUpstreamUpdatesMachinesInPlace(t *testing.T) {
 // inPlaceReplacements returns replacements that make Millwright update the machines of the deployment in place. The
 // arguments surge and unavailable are maxSurge and maxUnavailable.
 func inPlaceReplacements(surge, unavailable int) []string {
-	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.MillwrightFilter)
+	labels := fmt.Sprintf("labels: {%s: %s}", component.WatchFilterLabel, component.MillwrightFilterValue)
 	return append(
 		rolloutReplacement(
 			fmt.Sprintf(
@@ -254,10 +263,10 @@ const (
 func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "changed", inPlaceReplacements(1, 0)...)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreatedMachines(t, 4) // the three machines and one surge machine
+	u.requireCreatedMachineCount(t, 4) // the three machines and one surge machine
 	assert.Equal(t, "2", u.revision(t))
 	text, possible := u.extensionAnswer(t)
 	assert.True(t, possible, text)
@@ -268,8 +277,8 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 	)
 	names := map[string]int{}
 	for _, call := range u.extension.Calls(extension.HookUpdateMachine, u.poolName) {
-		names[call.Name]++
-		assert.Contains(t, call.DesiredState, startupDuration, "it is given the new infrastructure machine")
+		names[call.ObjectName]++
+		assert.Contains(t, call.DesiredState, secondTemplateStartupDuration, "it is given the new infrastructure machine")
 	}
 	assert.Len(t, names, 2, "it has updated two machines: %v", names)
 }
@@ -278,20 +287,20 @@ func TestADeploymentIsUpdatedInPlace(t *testing.T) {
 func TestADeploymentIsUpdatedInPlaceWithoutSurge(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "tight", inPlaceReplacements(0, 1)...)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 2})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 3, minAvailable: 2})
 	u.awaitUpdatedMachines(t, 3)
 	verdict()
-	u.requireCreatedMachines(t, 3)
+	u.requireCreatedMachineCount(t, 3)
 }
 
 func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "declined", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourDeclines)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitUpdatedMachines(t, 0)
 	verdict()
-	u.requireCreatedMachines(t, 6)
+	u.requireCreatedMachineCount(t, 6)
 	text, possible := u.extensionAnswer(t)
 	assert.False(t, possible, text)
 	assert.Contains(t, text, "DevMachineTemplate", "it says what the extension cannot change")
@@ -304,7 +313,7 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "unanswered", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourServerError)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	named := "machinedeployment.cluster.x-k8s.io/" + u.name + "/" + u.poolName
 	rig.Eventually(t, "explain names the extension", func() (bool, any) {
 		out, err := testRig.TryRunMillwright(t, "explain", named, "--temporal-address", testRig.Stack.TemporalAddress())
@@ -323,7 +332,7 @@ func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
 	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreatedMachines(t, 4)
+	u.requireCreatedMachineCount(t, 4)
 }
 
 // When an update fails, no other update starts, and the failed machine is not replaced. The update continues as soon as
@@ -332,7 +341,7 @@ func TestNoUpdateStartsAfterAFailedUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "failing", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourReportsFailure)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	rig.Eventually(t, "core says of one machine that its update has failed", func() (bool, any) {
 		failed := 0
 		for _, m := range u.listMachines(t) {
@@ -360,7 +369,7 @@ func TestNoUpdateStartsAfterAFailedUpdate(t *testing.T) {
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreatedMachines(t, 4)
+	u.requireCreatedMachineCount(t, 4)
 }
 
 // The template is changed back while a machine is being updated. The update in progress ends first. Until the update
@@ -370,15 +379,15 @@ func TestDeploymentIsRolledBackDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "turned", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
-	u.setInfraTemplate(t, u.poolName+"-1")
+	u.setInfrastructureTemplate(t, u.poolName+"-1")
 	u.forceReconcile(t) // reconcile again after the change, so that a wrong decision of Millwright would become visible
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	u.awaitMachinesOfTemplate(t, u.poolName+"-1", 3)
 	u.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
 	verdict()
-	u.requireCreatedMachines(t, 4)
+	u.requireCreatedMachineCount(t, 4)
 	u.requireMachinesMatchTemplate(t, u.poolName+"-1")
 }
 
@@ -388,11 +397,11 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "smaller", inPlaceReplacements(0, 1)...)
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 3, minAvailable: 1})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 3, minAvailable: 1})
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
 	u.patchPool(t, `{"spec":{"paused":true}}`)
 	u.awaitConditionMessage(t, "Blocked", "True", "Paused", "")
-	u.resize(t, 2)
+	u.scale(t, 2)
 	rig.Eventually(t, "one machine of three has gone", func() (bool, any) {
 		n := len(u.listMachines(t))
 		return n == 2, fmt.Sprint(n, u.conditionLines(t))
@@ -400,7 +409,7 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	half := map[string]int{u.poolName + "-1": 1, u.poolName + "-2": 1}
 	rig.Eventually(t, "the update that had begun has ended, and two machines are available", func() (bool, any) {
-		made, counts := u.countMachinesByTemplate(t), u.statusCounts(t)
+		made, counts := u.countMachinesByTemplate(t), u.statusReplicaCounts(t)
 		return maps.Equal(made, half) &&
 				slices.Equal(counts, []int64{2, 2, 2, 1}), fmt.Sprint(
 				made,
@@ -411,7 +420,7 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 	u.patchPool(t, `{"spec":{"paused":false}}`)
 	u.awaitMachinesOfTemplate(t, u.poolName+"-2", 2)
 	verdict()
-	u.requireCreatedMachines(t, 3)
+	u.requireCreatedMachineCount(t, 3)
 	u.requireMachinesMatchTemplate(t, u.poolName+"-2")
 }
 
@@ -420,7 +429,7 @@ func TestADeploymentIsScaledDownWhileAnUpdateIsPaused(t *testing.T) {
 func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u := newInPlaceFleet(t, "resumed", inPlaceReplacements(1, 0)...)
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourNeverCompletes)
-	verdict := u.beginUpdate(t, bounds{maxMachines: 4, minAvailable: 3})
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitAnnotatedMachine(t, updateInProgressAnnotation)
 	killAndRestartProcess(t, component.Worker)
 	u.awaitAnnotatedMachine(t, pendingHooksAnnotation)
@@ -433,6 +442,6 @@ func TestADeploymentIsUpdatedInPlaceWhileProcessesDie(t *testing.T) {
 	u.extension.SetBehaviour(extension.HookUpdateMachine, u.poolName, extension.BehaviourWorks)
 	u.awaitUpdatedMachines(t, 2)
 	verdict()
-	u.requireCreatedMachines(t, 4)
+	u.requireCreatedMachineCount(t, 4)
 	u.replayHistories(t)
 }

@@ -50,73 +50,73 @@ func recordSetHistories(t *testing.T) {
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"nowhere"}}}}}`,
 	)
 	p.awaitConditionMessage(t, "MachinesCreated", "False", "TemplateNotFound", "")
-	record.SaveHistories(t, testRig, "clusterapiset/without-a-template", query+record.OpenRunsCondition)
+	record.SaveLongestHistory(t, testRig, "clusterapiset/without-a-template", query+record.OpenRunsCondition)
 	p.applyMergePatch(
 		t,
 		machineSetResource,
 		p.poolName,
 		fmt.Sprintf(`{"spec":{"template":{"spec":{"infrastructureRef":{"name":%q}}}}}`, p.name),
 	)
-	p.awaitStatus(t, 2)
+	p.awaitReplicaStatus(t, 2)
 	calm := func() string { // calm waits for the end of the set's run, so that the next situation has its own history
 		t.Helper()
 		awaitLastRunQuery(t, query)
 		return query + record.EndedRunsCondition
 	}
-	record.SaveHistories(t, testRig, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
+	record.SaveLongestHistory(t, testRig, "clusterapiset/created", calm(), "CreateClusterAPIMachines")
 
 	p.applyMergePatch(t, machineSetResource, p.poolName, `{"spec":{"template":{"metadata":{"labels":{"rank":"new"}}}}}`)
-	p.awaitLabel(t, "rank", "new")
-	record.SaveHistories(t, testRig, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
+	p.awaitMachineLabel(t, "rank", "new")
+	record.SaveLongestHistory(t, testRig, "clusterapiset/synced", calm(), "SyncClusterAPIMachines")
 
 	m := p.listMachines(t)[0]
 	p.applyMergePatch(t, machineResource, m.GetName(), `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
-	p.awaitStatus(t, 2)
-	record.SaveHistories(t, testRig, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
+	p.awaitReplicaStatus(t, 2)
+	record.SaveLongestHistory(t, testRig, "clusterapiset/released", calm(), "ReleaseClusterAPIMachines")
 	p.applyMergePatch(t, machineResource, m.GetName(), fmt.Sprintf(`{"metadata":{"labels":{"pool":%q}}}`, p.poolName))
-	p.awaitCounts(t, 2)
-	p.awaitStatus(t, 2)
-	record.SaveHistories(t, testRig, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
+	p.awaitObjectCounts(t, 2)
+	p.awaitReplicaStatus(t, 2)
+	record.SaveLongestHistory(t, testRig, "clusterapiset/adopted", calm(), "AdoptClusterAPIMachines")
 
-	p.resize(t, 1)
-	p.awaitStatus(t, 1)
-	record.SaveHistories(t, testRig, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
-	p.handOver(t, component.UpstreamFilter, upstreamSetFinalizer)
-	p.handOver(t, component.MillwrightFilter, millwrightFinalizer)
+	p.scale(t, 1)
+	p.awaitReplicaStatus(t, 1)
+	record.SaveLongestHistory(t, testRig, "clusterapiset/shrunk", calm(), "DeleteClusterAPIMachines")
+	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
+	p.handOver(t, component.MillwrightFilterValue, millwrightFinalizer)
 	require.NoError(t, p.resourceClient(machineSetResource).Delete(t.Context(), p.poolName, metav1.DeleteOptions{}))
 	p.awaitPoolGone(t)
-	record.SaveHistories(t, testRig, "clusterapiset/deleted", awaitLastRunQuery(t, query))
+	record.SaveLongestHistory(t, testRig, "clusterapiset/deleted", awaitLastRunQuery(t, query))
 }
 
 // recordInPlaceHistories records a deployment that a runtime extension updates in place: the old set hands machines
 // over, and the current set begins the machines' updates.
 func recordInPlaceHistories(t *testing.T) {
 	u := newInPlaceFleet(t, "recorded-updates", inPlaceReplacements(1, 0)...)
-	u.setInfraTemplate(t, u.poolName+"-2")
+	u.setInfrastructureTemplate(t, u.poolName+"-2")
 	u.awaitUpdatedMachines(t, 2)
-	record.SaveHistories(
+	record.SaveLongestHistory(
 		t,
 		testRig,
 		"clusterapirollout/updated-in-place",
-		u.queryForRevision(t, 2)+record.EndedRunsCondition,
+		u.rolloutQueryForRevision(t, 2)+record.EndedRunsCondition,
 		"AskExtension",
 	)
 	sets := fmt.Sprintf(
 		`WorkflowType = "ClusterAPISet" AND MachineDeployment = %q`,
 		u.poolName,
 	) + record.EndedRunsCondition
-	record.SaveHistories(t, testRig, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
-	record.SaveHistories(t, testRig, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
+	record.SaveLongestHistory(t, testRig, "clusterapiset/moved", sets, "MoveClusterAPIMachines")
+	record.SaveLongestHistory(t, testRig, "clusterapiset/updated-in-place", sets, "UpdateClusterAPIMachines")
 }
 
 // awaitLastRunQuery waits until all runs of a query have ended, and returns the query for the newest run.
 func awaitLastRunQuery(t *testing.T, query string) string {
 	t.Helper()
 	rig.Eventually(t, "all runs have ended", func() (bool, any) {
-		open := testRig.Workflows(t, query+record.OpenRunsCondition)
+		open := testRig.WorkflowRuns(t, query+record.OpenRunsCondition)
 		return len(open) == 0, open
 	})
-	return query + fmt.Sprintf(" AND RunId = %q", testRig.Workflows(t, query)[0].Execution.RunId)
+	return query + fmt.Sprintf(" AND RunId = %q", testRig.WorkflowRuns(t, query)[0].Execution.RunId)
 }
 
 // recordDeploymentHistories records a deployment that is created, rolled out, scaled during the rollout, and deleted.
@@ -125,28 +125,38 @@ func recordDeploymentHistories(t *testing.T) {
 	f := newFleet(t, "recorded-fleet", 2)
 	query := runsQuery(rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t)))
 	f.awaitMachinesOfTemplate(t, f.name, 2)
-	f.setInfraTemplate(t, "recorded-fleet-2")
+	f.setInfrastructureTemplate(t, "recorded-fleet-2")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "recorded-fleet-2")
-	record.SaveHistories(t, testRig, "clusterapideployment/without-a-template", query+record.OpenRunsCondition)
-	f.newInfraTemplate(t, "recorded-fleet-2")
+	record.SaveLongestHistory(t, testRig, "clusterapideployment/without-a-template", query+record.OpenRunsCondition)
+	f.newInfrastructureTemplate(t, "recorded-fleet-2")
 	rig.Eventually(t, "a machine of the new template", func() (bool, any) {
 		made := f.countMachinesByTemplate(t)
 		return made["recorded-fleet-2"] > 0, made
 	})
-	record.SaveHistories(t, testRig, "clusterapideployment/rolling", query+record.OpenRunsCondition)
-	record.SaveHistories(t, testRig, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenRunsCondition)
-	f.resize(t, 3)
-	f.newInfraTemplate(t, "recorded-fleet-3")
-	f.setInfraTemplate(t, "recorded-fleet-3")
+	record.SaveLongestHistory(t, testRig, "clusterapideployment/rolling", query+record.OpenRunsCondition)
+	record.SaveLongestHistory(t, testRig, "clusterapirollout/rolling", f.rolloutsQuery()+record.OpenRunsCondition)
+	f.scale(t, 3)
+	f.newInfrastructureTemplate(t, "recorded-fleet-3")
+	f.setInfrastructureTemplate(t, "recorded-fleet-3")
 	f.awaitMachinesOfTemplate(t, "recorded-fleet-3", 3)
 	f.awaitConditionMessage(t, "RollingOut", "False", "NotRollingOut", "")
-	record.SaveHistories(t, testRig, "clusterapirollout/superseded", f.queryForRevision(t, 2)+record.EndedRunsCondition)
-	record.SaveHistories(t, testRig, "clusterapirollout/completed", f.queryForRevision(t, 3)+record.EndedRunsCondition)
+	record.SaveLongestHistory(
+		t,
+		testRig,
+		"clusterapirollout/superseded",
+		f.rolloutQueryForRevision(t, 2)+record.EndedRunsCondition,
+	)
+	record.SaveLongestHistory(
+		t,
+		testRig,
+		"clusterapirollout/completed",
+		f.rolloutQueryForRevision(t, 3)+record.EndedRunsCondition,
+	)
 	rig.Eventually(t, "it has settled", func() (bool, any) {
-		list := testRig.Workflows(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
+		list := testRig.WorkflowRuns(t, query+` AND ExecutionStatus = "ContinuedAsNew"`)
 		return len(list) > 0, list
 	})
-	record.SaveHistories(
+	record.SaveLongestHistory(
 		t,
 		testRig,
 		"clusterapideployment/continued-as-new",
@@ -154,7 +164,7 @@ func recordDeploymentHistories(t *testing.T) {
 	)
 	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
-	record.SaveHistories(t, testRig, "clusterapideployment/deleted", awaitLastRunQuery(t, query))
+	record.SaveLongestHistory(t, testRig, "clusterapideployment/deleted", awaitLastRunQuery(t, query))
 }
 
 // rolloutsQuery returns a query for the rollouts of the fleet.
@@ -162,8 +172,8 @@ func (f fleet) rolloutsQuery() string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineDeployment = %q", run.KindClusterAPIRollout, f.poolName)
 }
 
-// queryForRevision returns a query for the rollout of a revision.
-func (f fleet) queryForRevision(t *testing.T, revision int64) string {
+// rolloutQueryForRevision returns a query for the rollout of a revision.
+func (f fleet) rolloutQueryForRevision(t *testing.T, revision int64) string {
 	t.Helper()
 	return runsQuery(rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), revision))
 }
@@ -181,21 +191,29 @@ func recordStagedRolloutHistories(t *testing.T) {
 	)
 	id := rig.Installation.ID(run.KindClusterAPIDeployment, f.kubeRef(t))
 	f.awaitMachinesOfTemplate(t, f.name, 2)
-	f.newInfraTemplate(t, "recorded-stages-2")
-	f.setInfraTemplate(t, "recorded-stages-2")
+	f.newInfrastructureTemplate(t, "recorded-stages-2")
+	f.setInfrastructureTemplate(t, "recorded-stages-2")
 	waits := func(revision int64) {
 		t.Helper()
 		rig.Eventually(t, "it waits for a person", func() (bool, any) {
-			list := testRig.Workflows(t, f.queryForRevision(t, revision)+record.OpenRunsCondition+" AND Step = 'await-approval'")
+			list := testRig.WorkflowRuns(
+				t,
+				f.rolloutQueryForRevision(t, revision)+record.OpenRunsCondition+" AND Step = 'await-approval'",
+			)
 			return len(list) == 1, f.conditionLines(t)
 		})
 	}
 	ask := func(command request.Command) {
 		t.Helper()
-		f.requestByUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
+		f.sendRequestByUpdate(t, run.RequestInput{Command: command, Reason: "a recording"})
 	}
 	waits(2)
-	record.SaveHistories(t, testRig, "clusterapirollout/waiting", f.queryForRevision(t, 2)+record.OpenRunsCondition)
+	record.SaveLongestHistory(
+		t,
+		testRig,
+		"clusterapirollout/waiting",
+		f.rolloutQueryForRevision(t, 2)+record.OpenRunsCondition,
+	)
 	ask(request.Pause)
 	ask(request.Resume)
 	waits(2)
@@ -207,22 +225,32 @@ func recordStagedRolloutHistories(t *testing.T) {
 		held := f.getObject(t, machineDeploymentResource, f.poolName).GetAnnotations()[v1alpha1.AnnotationRolloutHold]
 		return held != "", f.conditionLines(t)
 	})
-	record.SaveHistories(t, testRig, "clusterapirollout/cancelled", f.queryForRevision(t, 2)+record.EndedRunsCondition)
+	record.SaveLongestHistory(
+		t,
+		testRig,
+		"clusterapirollout/cancelled",
+		f.rolloutQueryForRevision(t, 2)+record.EndedRunsCondition,
+	)
 	ask(request.Resume)
 	waits(2)
 	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
-	f.resize(t, 3)
+	f.scale(t, 3)
 	rig.Eventually(t, "another run", func() (bool, any) {
-		open := testRig.Workflows(t, runsQuery(id)+record.OpenRunsCondition)
+		open := testRig.WorkflowRuns(t, runsQuery(id)+record.OpenRunsCondition)
 		return len(open) == 1, open
 	})
-	testRig.AwaitRolloutFollower(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
+	testRig.AwaitDeploymentFollowsRollout(t, rig.Installation.ID(run.KindClusterAPIRollout, f.kubeRef(t), 2), id)
 	ask(request.Approve)
 	f.awaitMachinesOfTemplate(t, "recorded-stages-2", 3)
-	record.SaveHistories(t, testRig, "clusterapirollout/followed", f.queryForRevision(t, 2)+record.EndedRunsCondition)
-	record.SaveHistories(t, testRig, "clusterapideployment/following", runsQuery(id))
-	f.handOver(t, component.UpstreamFilter, upstreamDeploymentFinalizer)
-	record.SaveHistories(t, testRig, "clusterapideployment/handed-over", awaitLastRunQuery(t, runsQuery(id)))
+	record.SaveLongestHistory(
+		t,
+		testRig,
+		"clusterapirollout/followed",
+		f.rolloutQueryForRevision(t, 2)+record.EndedRunsCondition,
+	)
+	record.SaveLongestHistory(t, testRig, "clusterapideployment/following", runsQuery(id))
+	f.handOver(t, component.UpstreamFilterValue, upstreamDeploymentFinalizer)
+	record.SaveLongestHistory(t, testRig, "clusterapideployment/handed-over", awaitLastRunQuery(t, runsQuery(id)))
 	require.NoError(t, f.resourceClient(machineDeploymentResource).Delete(t.Context(), f.poolName, metav1.DeleteOptions{}))
 	f.awaitPoolGone(t)
 }
@@ -237,7 +265,7 @@ func recordRollbackHistories(t *testing.T) {
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{OnProgressDeadline: true}},
 	)
 	f.awaitMachinesOfTemplate(t, f.name, 1)
-	f.newInfraTemplate(t, "recorded-late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
+	f.newInfrastructureTemplate(t, "recorded-late-2", "1h", "backend", "inMemory", "vm", "provisioning", "startupDuration")
 	f.patchPool(
 		t,
 		fmt.Sprintf(
@@ -250,11 +278,11 @@ func recordRollbackHistories(t *testing.T) {
 		return strings.Contains(progress, `"pin":`), f.conditionLines(t)
 	})
 	f.awaitMachinesOfTemplate(t, f.name, 1)
-	record.SaveHistories(
+	record.SaveLongestHistory(
 		t,
 		testRig,
 		"clusterapirollout/rolled-back",
-		f.queryForRevision(t, 2)+record.EndedRunsCondition,
+		f.rolloutQueryForRevision(t, 2)+record.EndedRunsCondition,
 		"ReportClusterAPIDeployment",
 	)
 }
@@ -276,8 +304,8 @@ func recordDrainHistories(t *testing.T) {
 			m.GetName(),
 			`{"metadata":{"annotations":{"cluster.x-k8s.io/delete-machine":""}}}`,
 		)
-		p.resize(t, len(all)-1-n)
-		p.awaitBlockedMachine(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
+		p.scale(t, len(all)-1-n)
+		p.awaitBlockedDrain(t, m.GetName(), "PodDisruptionBudget "+p.name+"/"+app)
 		return m.GetName(), runsQuery(
 			rig.Installation.ID(
 				run.KindClusterAPIDrain,
@@ -286,30 +314,30 @@ func recordDrainHistories(t *testing.T) {
 		)
 	}
 	name, query := remove(0)
-	record.SaveHistories(t, testRig, "clusterapidrain/blocked", query+record.OpenRunsCondition)
+	record.SaveLongestHistory(t, testRig, "clusterapidrain/blocked", query+record.OpenRunsCondition)
 	testRig.RunMillwright(t, "drain", "hold", "--reason", "a recording", p.name+"/"+name)
-	p.awaitBlockedMachine(t, name, "a recording")
+	p.awaitBlockedDrain(t, name, "a recording")
 	testRig.RunMillwright(t, "drain", "resume", p.name+"/"+name)
-	p.awaitBlockedMachine(t, name, "PodDisruptionBudget")
+	p.awaitBlockedDrain(t, name, "PodDisruptionBudget")
 	_, err := testRig.Kube.PolicyV1().
 		PodDisruptionBudgets(p.name).
 		Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"spec":{"minAvailable":0}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	p.awaitPodDeletion(t, "app-0")
 	p.awaitMachineGone(t, name)
-	record.SaveHistories(t, testRig, "clusterapidrain/drained", query+record.EndedRunsCondition)
+	record.SaveLongestHistory(t, testRig, "clusterapidrain/drained", query+record.EndedRunsCondition)
 
 	name, query = remove(1)
 	testRig.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
-	record.SaveHistories(t, testRig, "clusterapidrain/skipped", query+record.EndedRunsCondition)
+	record.SaveLongestHistory(t, testRig, "clusterapidrain/skipped", query+record.EndedRunsCondition)
 
 	name, query = remove(2)
-	open := testRig.Workflows(t, query+record.OpenRunsCondition)
+	open := testRig.WorkflowRuns(t, query+record.OpenRunsCondition)
 	require.Len(t, open, 1)
 	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), open[0].Execution.WorkflowId, ""))
-	p.awaitBlockedMachine(t, name, "was cancelled in Temporal")
-	record.SaveHistories(t, testRig, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
+	p.awaitBlockedDrain(t, name, "was cancelled in Temporal")
+	record.SaveLongestHistory(t, testRig, "clusterapidrain/cancelled", query+` AND ExecutionStatus = "Canceled"`)
 	testRig.RunMillwright(t, "drain", "skip", "--reason", "a recording", p.name+"/"+name)
 	p.awaitMachineGone(t, name)
 }

@@ -19,7 +19,7 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 	const n = 10
 	count := func(filter, name string, users ...string) {
 		p := newPool(t, name, 0)
-		if filter == component.UpstreamFilter {
+		if filter == component.UpstreamFilterValue {
 			p.handOver(t, filter, upstreamSetFinalizer)
 			p.applyMergePatch(
 				t,
@@ -31,13 +31,13 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		time.Sleep(5 * time.Second) // the requests for the creation of the set are not counted
 		before := len(testRig.AuditedRequests(t, matchRequestsOfUsers(users)))
 		began := time.Now()
-		p.resize(t, n)
-		p.awaitCounts(t, n)
+		p.scale(t, n)
+		p.awaitObjectCounts(t, n)
 		objects := time.Since(began)
-		p.awaitStatus(t, n)
+		p.awaitReplicaStatus(t, n)
 		ready := time.Since(began)
-		p.resize(t, 0)
-		p.awaitCounts(t, 0)
+		p.scale(t, 0)
+		p.awaitObjectCounts(t, 0)
 		all := time.Since(began)
 		time.Sleep(3 * time.Second)
 		t.Logf(
@@ -51,14 +51,14 @@ func TestEnduranceRequestsOfTenMachines(t *testing.T) {
 		)
 	}
 	count(
-		component.MillwrightFilter,
+		component.MillwrightFilterValue,
 		"ours-ten",
 		component.WorkerIdentity,
 		component.BridgeIdentity,
 		component.ClusterAPIIdentity,
 	)
-	count(component.UpstreamFilter, "theirs-ten", component.ClusterAPIIdentity)
-	count(component.MillwrightFilter, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
+	count(component.UpstreamFilterValue, "theirs-ten", component.ClusterAPIIdentity)
+	count(component.MillwrightFilterValue, "ours-again", component.WorkerIdentity, component.BridgeIdentity)
 }
 
 func matchRequestsOfUsers(users []string) func(rig.AuditedRequest) bool {

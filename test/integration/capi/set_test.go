@@ -31,8 +31,8 @@ type pool struct {
 	poolName string // name of the set or deployment, and value of the label pool of its machines
 }
 
-// createSharedNamespace makes the cluster for all tests that do not change the cluster itself.
-var createSharedNamespace = sync.OnceValue(func() error {
+// createSharedCluster makes the cluster for all tests that do not change the cluster itself.
+var createSharedCluster = sync.OnceValue(func() error {
 	_, err := createNamespace(context.Background(), "shared", "plane.yaml")
 	return err
 })
@@ -41,18 +41,18 @@ var createSharedNamespace = sync.OnceValue(func() error {
 // runs.
 func newPool(t *testing.T, name string, replicas int) pool {
 	t.Helper()
-	return sharedNamespace(t).newPool(t, name, replicas)
+	return awaitSharedNamespace(t).newPool(t, name, replicas)
 }
 
-// sharedNamespace waits until the control plane of the shared cluster runs, and returns the cluster's namespace.
-func sharedNamespace(t *testing.T) testNamespace {
+// awaitSharedNamespace waits until the control plane of the shared cluster runs, and returns the cluster's namespace.
+func awaitSharedNamespace(t *testing.T) testNamespace {
 	t.Helper()
-	require.NoError(t, createSharedNamespace())
-	return startedNamespace(t, "shared")
+	require.NoError(t, createSharedCluster())
+	return awaitStartedNamespace(t, "shared")
 }
 
-// startedNamespace waits until the control plane of the cluster in a test's namespace runs, and returns the namespace.
-func startedNamespace(t *testing.T, name string) testNamespace {
+// awaitStartedNamespace waits until the control plane of the cluster in a test's namespace runs, and returns the namespace.
+func awaitStartedNamespace(t *testing.T, name string) testNamespace {
 	t.Helper()
 	s, err := openNamespace(name)
 	require.NoError(t, err)
@@ -83,8 +83,8 @@ func (s testNamespace) newPool(t *testing.T, name string, replicas int) pool {
 	return pool{s, machineSetResource, name}
 }
 
-// resize sets spec.replicas.
-func (p pool) resize(t *testing.T, replicas int) {
+// scale sets spec.replicas.
+func (p pool) scale(t *testing.T, replicas int) {
 	t.Helper()
 	p.patchPool(t, fmt.Sprintf(`{"spec":{"replicas":%d}}`, replicas))
 }
@@ -125,8 +125,8 @@ func (p pool) describeObjectCounts(ctx context.Context) (text string, err error)
 	return fmt.Sprint(n), nil
 }
 
-// awaitCounts waits until the set has this many machines, and as many clones of each template.
-func (p pool) awaitCounts(t *testing.T, n int) {
+// awaitObjectCounts waits until the set has this many machines, and as many clones of each template.
+func (p pool) awaitObjectCounts(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines, each with its clones", n), func() (bool, any) {
 		counts, err := p.describeObjectCounts(t.Context())
@@ -134,8 +134,8 @@ func (p pool) awaitCounts(t *testing.T, n int) {
 	})
 }
 
-// requireCounts asserts that the set now has n machines, and n clones of each template.
-func (p pool) requireCounts(t *testing.T, n int) {
+// requireObjectCounts asserts that the set now has n machines, and n clones of each template.
+func (p pool) requireObjectCounts(t *testing.T, n int) {
 	t.Helper()
 	counts, err := p.describeObjectCounts(t.Context())
 	require.NoError(t, err)
@@ -184,18 +184,18 @@ func (p pool) awaitConditionMessage(t *testing.T, kind, status, reason, part str
 	})
 }
 
-// awaitStatus waits until the status has n replicas, n ready and n available replicas. awaitStatus does not check the
+// awaitReplicaStatus waits until the status has n replicas, n ready and n available replicas. awaitReplicaStatus does not check the
 // up-to-date replicas: Cluster API's core sets the condition UpToDate only on machines of a deployment.
-func (p pool) awaitStatus(t *testing.T, n int) {
+func (p pool) awaitReplicaStatus(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
-		seen := p.statusCounts(t)[:3]
+		seen := p.statusReplicaCounts(t)[:3]
 		return slices.Equal(seen, []int64{int64(n), int64(n), int64(n)}), seen
 	})
 }
 
-// statusCounts returns the numbers of the status: replicas, ready, available and up-to-date replicas.
-func (p pool) statusCounts(t *testing.T) (counts []int64) {
+// statusReplicaCounts returns the numbers of the status: replicas, ready, available and up-to-date replicas.
+func (p pool) statusReplicaCounts(t *testing.T) (counts []int64) {
 	t.Helper()
 	o := p.getObject(t, p.resource, p.poolName).Object
 	for _, field := range []string{"replicas", "readyReplicas", "availableReplicas", "upToDateReplicas"} {
@@ -218,9 +218,9 @@ func (p pool) awaitPoolGone(t *testing.T) {
 func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "life", 0)
-	p.resize(t, 3)
-	p.awaitCounts(t, 3)
-	p.awaitStatus(t, 3)
+	p.scale(t, 3)
+	p.awaitObjectCounts(t, 3)
+	p.awaitReplicaStatus(t, 3)
 	status, reason, message := p.readCondition(t, "ScalingUp")
 	assert.Equal(t, []string{"False", "NotScalingUp", ""}, []string{status, reason, message})
 	for _, m := range p.listMachines(t) {
@@ -228,7 +228,7 @@ func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 		require.NotNil(t, owner)
 		assert.Equal(t, "MachineSet", owner.Kind)
 		assert.Equal(t, p.poolName, m.GetLabels()["cluster.x-k8s.io/set-name"])
-		assert.Equal(t, component.UpstreamFilter, m.GetLabels()[component.WatchFilterLabel])
+		assert.Equal(t, component.UpstreamFilterValue, m.GetLabels()[component.WatchFilterLabel])
 		infra := p.getObject(t, devMachineResource, m.GetName())
 		assert.Equal(
 			t,
@@ -248,14 +248,14 @@ func TestSetIsScaledFromZeroToThreeToOneAndDeleted(t *testing.T) {
 	template := p.getObject(t, devMachineTemplateResource, p.name)
 	assert.Equal(t, p.name, template.GetLabels()[clusterLabel])
 
-	p.resize(t, 1)
-	p.awaitCounts(t, 1)
+	p.scale(t, 1)
+	p.awaitObjectCounts(t, 1)
 	require.NoError(t, p.resourceClient(machineSetResource).Delete(t.Context(), p.poolName, metav1.DeleteOptions{}))
-	p.awaitCounts(t, 0)
+	p.awaitObjectCounts(t, 0)
 	p.awaitPoolGone(t)
 }
 
-func TestASetWaitsForItsTemplateAndContinuesAtOnce(t *testing.T) {
+func TestASetWaitsForItsMissingTemplate(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "template", 0)
 	p.applyMergePatch(
@@ -279,9 +279,9 @@ func TestASetWaitsForItsTemplateAndContinuesAtOnce(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "[0 0 0]", counts, "no machine, and no bootstrap configuration is left over")
 
-	p.newInfraTemplate(t, "absent")
+	p.newInfrastructureTemplate(t, "absent")
 	// TestATemplateSignalsTheSetsThatWaitForIt of k8sbridge/watch proves that the new template wakes the set
-	p.awaitCounts(t, 2)
+	p.awaitObjectCounts(t, 2)
 }
 
 // A set and a deployment wait for a template. The worker dies while they wait. The template is created while the bridge
@@ -297,16 +297,16 @@ func TestTemplateIsCreatedWhileWorkerAndBridgeAreDown(t *testing.T) {
 		p.poolName,
 		`{"spec":{"replicas":2,"template":{"spec":{"infrastructureRef":{"name":"late"}}}}}`,
 	)
-	f.setInfraTemplate(t, "late")
+	f.setInfrastructureTemplate(t, "late")
 	p.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	f.awaitConditionMessage(t, "Blocked", "True", "TemplateNotFound", "late")
 	killAndRestartProcess(t, component.Worker)
 	require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Bridge))
-	p.newInfraTemplate(t, "late")
+	p.newInfrastructureTemplate(t, "late")
 	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Bridge))
-	p.awaitAndRequireCreatedMachines(t, 2, 2)
+	p.awaitAndRequireCreatedMachineCount(t, 2, 2)
 	f.awaitMachinesOfTemplate(t, "late", 1)
-	f.requireCreatedMachines(t, 2)
+	f.requireCreatedMachineCount(t, 2)
 }
 
 func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
@@ -318,7 +318,7 @@ func TestInPlaceChangesReachMachinesAndClones(t *testing.T) {
 		p.poolName,
 		`{"spec":{"replicas":1,"template":{"metadata":{"labels":{"tier":"old"}}}}}`,
 	)
-	p.awaitCounts(t, 1)
+	p.awaitObjectCounts(t, 1)
 	m := p.listMachines(t)[0]
 	name, uid := m.GetName(), m.GetUID()
 	p.applyMergePatch(
@@ -348,15 +348,15 @@ func killAndRestartProcess(t *testing.T, name string) {
 	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), name))
 }
 
-// newHealthCheck creates a MachineHealthCheck for the machines of the set.
-func (p pool) newHealthCheck(t *testing.T) {
+// newMachineHealthCheck creates a MachineHealthCheck for the machines of the set.
+func (p pool) newMachineHealthCheck(t *testing.T) {
 	t.Helper()
 	check := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "cluster.x-k8s.io/v1beta2",
 		"kind":       "MachineHealthCheck",
 		"metadata": map[string]any{
 			"name":   p.poolName,
-			"labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilter},
+			"labels": map[string]any{component.WatchFilterLabel: component.UpstreamFilterValue},
 		},
 		"spec": map[string]any{
 			"clusterName": p.name,
@@ -368,8 +368,8 @@ func (p pool) newHealthCheck(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// awaitRemediatedMachine waits until a machine does not exist any more, and n other machines exist.
-func (p pool) awaitRemediatedMachine(t *testing.T, name string, n int) {
+// awaitReplacedMachine waits until a machine does not exist any more, and n other machines exist.
+func (p pool) awaitReplacedMachine(t *testing.T, name string, n int) {
 	t.Helper()
 	rig.Eventually(t, name+" is replaced", func() (bool, any) {
 		var names []string
@@ -389,12 +389,12 @@ func (p pool) requestRemediation(t *testing.T, name string) {
 func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unhealthy", 2)
-	p.awaitStatus(t, 2)
-	p.newHealthCheck(t)
+	p.awaitReplicaStatus(t, 2)
+	p.newMachineHealthCheck(t)
 	bad := p.listMachines(t)[0]
 	p.requestRemediation(t, bad.GetName())
-	p.awaitRemediatedMachine(t, bad.GetName(), 2)
-	p.awaitCounts(t, 2)
+	p.awaitReplacedMachine(t, bad.GetName(), 2)
+	p.awaitObjectCounts(t, 2)
 	said := testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.User.Username == component.WorkerIdentity && a.ObjectRef.Resource == "machines" &&
 			a.ObjectRef.Name == bad.GetName() &&
@@ -407,31 +407,31 @@ func TestAnUnhealthyMachineIsReplaced(t *testing.T) {
 func TestAnUnhealthyMachineIsReplacedWhileProcessesDie(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "crashed", 2)
-	p.awaitStatus(t, 2)
-	p.newHealthCheck(t)
+	p.awaitReplicaStatus(t, 2)
+	p.newMachineHealthCheck(t)
 	for i, name := range []string{component.Worker, component.Bridge} {
 		bad := p.listMachines(t)[0].GetName()
 		p.requestRemediation(t, bad)
 		killAndRestartProcess(t, name)
-		p.awaitRemediatedMachine(t, bad, 2)
-		p.awaitAndRequireCreatedMachines(t, 2, 2+i+1)
+		p.awaitReplacedMachine(t, bad, 2)
+		p.awaitAndRequireCreatedMachineCount(t, 2, 2+i+1)
 	}
-	p.awaitStatus(t, 2)
+	p.awaitReplicaStatus(t, 2)
 }
 
-// awaitAndRequireCreatedMachines waits until the set has n machines with their clones, and asserts that the given
+// awaitAndRequireCreatedMachineCount waits until the set has n machines with their clones, and asserts that the given
 // number of machines was ever created.
-func (p pool) awaitAndRequireCreatedMachines(t *testing.T, n, made int) {
+func (p pool) awaitAndRequireCreatedMachineCount(t *testing.T, n, made int) {
 	t.Helper()
-	p.awaitCounts(t, n)
-	p.requireCreatedMachines(t, made)
+	p.awaitObjectCounts(t, n)
+	p.requireCreatedMachineCount(t, made)
 }
 
-// requireCreatedMachines asserts that n machines were ever created, and n clones of each template. A create request of
+// requireCreatedMachineCount asserts that n machines were ever created, and n clones of each template. A create request of
 // a killed client ends with an error in the audit log, whether or not the API server has created the object. If a
-// create request has this error, requireCreatedMachines counts its object if the object exists. If the object of such a
-// create request does not exist, requireCreatedMachines accepts both counts, with and without the object.
-func (p pool) requireCreatedMachines(t *testing.T, n int) {
+// create request has this error, requireCreatedMachineCount counts its object if the object exists. If the object of such a
+// create request does not exist, requireCreatedMachineCount accepts both counts, with and without the object.
+func (p pool) requireCreatedMachineCount(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
 		list, err := p.resourceClient(resource).List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.poolName})
@@ -459,7 +459,7 @@ func (p pool) requireCreatedMachines(t *testing.T, n int) {
 
 func TestSetIsScaledToTwentyAndBackToFiveWhileProcessesDie(t *testing.T) {
 	p := newPool(t, "killed", 0)
-	p.resize(t, 20)
+	p.scale(t, 20)
 	for _, name := range []string{component.Worker, component.Bridge, component.Temporal, component.ClusterAPICore} {
 		rig.Eventually(t, "more machines", func() (bool, any) {
 			n := len(p.listMachines(t))
@@ -468,11 +468,11 @@ func TestSetIsScaledToTwentyAndBackToFiveWhileProcessesDie(t *testing.T) {
 		t.Logf("%s is killed when there are %d of 20 machines", name, len(p.listMachines(t)))
 		killAndRestartProcess(t, name)
 	}
-	p.awaitAndRequireCreatedMachines(t, 20, 20)
-	p.resize(t, 5)
+	p.awaitAndRequireCreatedMachineCount(t, 20, 20)
+	p.scale(t, 5)
 	for _, name := range []string{component.Worker, component.Temporal, component.Bridge, component.ClusterAPICore} {
 		killAndRestartProcess(t, name)
 	}
-	p.awaitCounts(t, 5)
-	p.awaitStatus(t, 5)
+	p.awaitObjectCounts(t, 5)
+	p.awaitReplicaStatus(t, 5)
 }

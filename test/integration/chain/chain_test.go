@@ -28,7 +28,7 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // The test runs the scenarios of MCM's own integration suite in the order of the suite.
@@ -42,7 +42,7 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
 		rig.MakeCloudFaulty(b)
 		b.HonorClientTokens = false
-		b.Staleness = virtual.Duration(300 * time.Millisecond)
+		b.ReadStaleness = virtual.Duration(300 * time.Millisecond)
 		b.AcceptLatency = virtual.Duration(200 * time.Millisecond)
 	}))
 	t.Cleanup(func() { require.NoError(t, testRig.Cloud.SetBehaviour(context.Background(), before)) })
@@ -62,7 +62,7 @@ func TestMCMScenariosOnAFaultyCloud(t *testing.T) {
 // runMCMScenarios runs the scenarios. nodeName returns the name that the cloud gave to the node of a machine.
 func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Machine) string) {
 	testRig.CreateNamespace(t, namespace, "")
-	machines := testRig.Machines.MachineV1alpha1().Machines(namespace)
+	machines := testRig.MachineClient.MachineV1alpha1().Machines(namespace)
 	nodes := func() int {
 		list, err := testRig.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -147,7 +147,7 @@ func runMCMScenarios(t *testing.T, namespace string, nodeName func(*v1alpha1.Mac
 	t.Run("another class and 4 replicas in one change", func(t *testing.T) {
 		other := rig.NewClass(pool.Namespace, "")
 		other.Name = "other"
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineClasses(pool.Namespace).
 			Create(t.Context(), other, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -202,11 +202,11 @@ func TestCreationIsInterruptedByADeletion(t *testing.T) {
 func TestMissingClassAndSecretAreShown(t *testing.T) {
 	const namespace = "missing"
 	testRig.CreateNamespace(t, namespace, "")
-	classes, secrets := testRig.Machines.MachineV1alpha1().
+	classes, secrets := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(namespace),
 		testRig.Kube.CoreV1().
 			Secrets(namespace)
-	machines := testRig.Machines.MachineV1alpha1().Machines(namespace)
+	machines := testRig.MachineClient.MachineV1alpha1().Machines(namespace)
 	testRig.DeleteClassAndSecret(t, namespace)
 	pool := testRig.CreatePool(t, namespace, "missing", 1)
 	_, err := machines.Create(
@@ -278,7 +278,7 @@ func TestMissingClassAndSecretAreShown(t *testing.T) {
 		shows(machine, v1alpha1.ReasonSecretNotFound, "Secret missing/small of MachineClass small does not exist")
 	}
 
-	_, err = secrets.Create(t.Context(), rig.NewCredentials(namespace), metav1.CreateOptions{})
+	_, err = secrets.Create(t.Context(), rig.NewClassSecret(namespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	pool.AwaitRunningMachines(t, 1)
 	require.NoError(t, machines.Delete(t.Context(), "alone", metav1.DeleteOptions{}))
@@ -295,7 +295,7 @@ func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 		Namespaces().
 		Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "typo"}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	machines := testRig.Machines.MachineV1alpha1().Machines("typo")
+	machines := testRig.MachineClient.MachineV1alpha1().Machines("typo")
 	_, err = machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "typo"}, Spec: rig.NewMachineSpec()},
@@ -317,7 +317,7 @@ func TestMachineWithMissingClassCanBeDeleted(t *testing.T) {
 
 // If the node of a running machine becomes not ready, the machine's phase is Unknown. If the node is ready again, the
 // phase is Running.
-func TestNodeLossSetsUnknown(t *testing.T) {
+func TestNodeLossSetsMachinePhaseUnknown(t *testing.T) {
 	testRig.CreateNamespace(t, "lost", "")
 	pool := testRig.CreatePool(t, "lost", "lost", 1)
 	pool.AwaitRunningMachines(t, 1)

@@ -24,7 +24,7 @@ type classFixture struct{ namespace string }
 // readClass reads the class. readClass returns nil if the class is gone.
 func (c classFixture) readClass(t *testing.T) *v1alpha1.MachineClass {
 	t.Helper()
-	class, err := testRig.Machines.MachineV1alpha1().
+	class, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(c.namespace).
 		Get(t.Context(), "small", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -45,7 +45,7 @@ func (c classFixture) readSecret(t *testing.T, name string) *corev1.Secret {
 	return secret
 }
 
-func (c classFixture) awaitFinalizers(t *testing.T, secret string) {
+func (c classFixture) awaitClassAndSecretFinalizers(t *testing.T, secret string) {
 	t.Helper()
 	rig.Eventually(t, "finalizers on the class and on Secret "+secret, func() (bool, any) {
 		class, s := c.readClass(t), c.readSecret(t, secret)
@@ -57,7 +57,7 @@ func (c classFixture) awaitFinalizers(t *testing.T, secret string) {
 	})
 }
 
-func (c classFixture) awaitClassGone(t *testing.T) {
+func (c classFixture) awaitClassAndSecretGone(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "class and Secret are gone", func() (bool, any) {
 		class, secret := c.readClass(t), c.readSecret(t, "small")
@@ -74,7 +74,9 @@ func (c classFixture) deleteClass(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().MachineClasses(c.namespace).Delete(t.Context(), "small", metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().
+			MachineClasses(c.namespace).
+			Delete(t.Context(), "small", metav1.DeleteOptions{}),
 	)
 }
 
@@ -95,27 +97,27 @@ func TestSecretClassAndDeploymentAreDeletedTogether(t *testing.T) {
 	testRig.CreateNamespace(t, c.namespace, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"1s"}`)
 	pool := testRig.CreatePool(t, c.namespace, "at-once", 3)
 	pool.AwaitRunningMachines(t, 3)
-	c.awaitFinalizers(t, "small")
+	c.awaitClassAndSecretFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
-	c.awaitClassGone(t)
+	c.awaitClassAndSecretGone(t)
 	c.requireNoInstance(t)
 }
 
 // A class that is being deleted keeps its finalizer while machines use the class. Millwright can still replace and
 // delete these machines.
-func TestAClassWaitsForItsMachines(t *testing.T) {
+func TestClassDeletionWaitsForItsMachines(t *testing.T) {
 	c := classFixture{"waits"}
 	testRig.CreateNamespace(t, c.namespace, "")
 	pool := testRig.CreatePool(t, c.namespace, "waits", 2)
 	pool.AwaitRunningMachines(t, 2)
-	c.awaitFinalizers(t, "small")
+	c.awaitClassAndSecretFinalizers(t, "small")
 	c.deleteSecret(t)
 	c.deleteClass(t)
 	rig.Eventually(t, "the class's workflow waits for machines", func() (bool, any) {
-		open := testRig.Workflows(
+		open := testRig.WorkflowRuns(
 			t,
 			fmt.Sprintf(
 				`WorkflowType = %q AND MachineNamespace = %q AND Step = "await-machines" AND ExecutionStatus = "Running"`,
@@ -135,7 +137,7 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 
 	pool.Delete(t)
 	pool.AwaitPoolGone(t)
-	c.awaitClassGone(t)
+	c.awaitClassAndSecretGone(t)
 	c.requireNoInstance(t)
 }
 
@@ -144,8 +146,8 @@ func TestAClassWaitsForItsMachines(t *testing.T) {
 func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 	c := classFixture{"follows"}
 	testRig.CreateNamespace(t, c.namespace, "") // no machine refers to the class
-	c.awaitFinalizers(t, "small")
-	_, err := testRig.Machines.MachineV1alpha1().
+	c.awaitClassAndSecretFinalizers(t, "small")
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(c.namespace).
 		Patch(t.Context(), "small", types.MergePatchType,
 			[]byte(`{"secretRef":null,"credentialsSecretRef":{"name":"other"}}`), metav1.PatchOptions{})
@@ -155,14 +157,14 @@ func TestSecretFinalizerFollowsTheClassReference(t *testing.T) {
 		require.NotNil(t, secret)
 		return len(secret.Finalizers) == 0, secret.Finalizers
 	})
-	other := rig.NewCredentials(c.namespace)
+	other := rig.NewClassSecret(c.namespace)
 	other.Name = "other"
 	_, err = testRig.Kube.CoreV1().Secrets(c.namespace).Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
-	c.awaitFinalizers(t, "other")
+	c.awaitClassAndSecretFinalizers(t, "other")
 	c.deleteSecret(t)
 	c.deleteClass(t)
-	c.awaitClassGone(t)
+	c.awaitClassAndSecretGone(t)
 	kept := c.readSecret(t, "other")
 	require.NotNil(t, kept, "nobody deleted it")
 	require.Empty(t, kept.Finalizers)

@@ -63,7 +63,7 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 		slices.Sort(prefixes)
 		return prefixes
 	}
-	both := []string{rig.Installation.OrphanIDPrefix(), run.Installation("second").OrphanIDPrefix()}
+	both := []string{rig.Installation.OrphanCollectionIDPrefix(), run.Installation("second").OrphanCollectionIDPrefix()}
 	rig.Eventually(
 		t,
 		"each installation sweeps its class",
@@ -74,16 +74,16 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	pools[1].AwaitPoolGone(t)
 	require.Len(t, pools[0].ProviderIDs(t), size)
 	require.Equal(t, both, sweeps(), "a bridge that starts deletes the schedules of classes that are gone, but no others'")
-	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
+	require.Empty(t, testRig.WorkflowRuns(t, `ExecutionStatus = "Failed" AND MachineNamespace = "`+name+`"`))
 	for _, who := range []struct{ binary, identity string }{{build.WorkerFolder, component.WorkerIdentity}, {build.BridgeFolder, component.BridgeIdentity}} {
-		requireNameRefused(t, second, who.binary, who.identity)
+		requireInstallationNameRefused(t, second, who.binary, who.identity)
 	}
 }
 
-// requireNameRefused starts a process of the second control cluster with the name of the first control cluster, which
-// has machines in this Temporal namespace. requireNameRefused requires that the process ends and names both control
+// requireInstallationNameRefused starts a process of the second control cluster with the name of the first control cluster, which
+// has machines in this Temporal namespace. requireInstallationNameRefused requires that the process ends and names both control
 // clusters.
-func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) {
+func requireInstallationNameRefused(t *testing.T, second *rig.Rig, binary, identity string) {
 	t.Helper()
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
@@ -104,7 +104,7 @@ func requireNameRefused(t *testing.T, second *rig.Rig, binary, identity string) 
 		"127.0.0.1:0",
 	)
 	if binary == build.WorkerFolder {
-		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.CloudURL())
+		start.Args = append(start.Args, "--virtualcloud-address", second.Stack.VirtualCloudURL())
 		// without this flag, the process would exit because of its own Lease
 		start.Args = append(start.Args, "--accept-new-cluster-name", "second")
 	}

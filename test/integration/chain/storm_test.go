@@ -37,7 +37,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	pool := testRig.CreatePool(t, "storm", "storm", 10)
 	pool.AwaitRunningMachines(t, 10)
 	rig.Eventually(t, "all machines are calm", func() (bool, any) {
-		open := testRig.Workflows(
+		open := testRig.WorkflowRuns(
 			t,
 			`ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`,
 		)
@@ -51,7 +51,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 		Namespace: run.TemporalNamespace,
 		Logger:    log.NewStructuredLogger(slog.New(slog.DiscardHandler)),
 		ConnectionOptions: client.ConnectionOptions{
-			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(countBusyErrors(&busy))},
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(busyErrorInterceptor(&busy))},
 		},
 	})
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 		id := rig.Installation.ID(run.KindMachine, ref)
 		options := client.StartWorkflowOptions{
 			ID: id, TaskQueue: rig.Installation.Shard(0).TaskQueue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(m.Namespace, run.ParentNames{Machine: m.Name}),
+			TypedSearchAttributes: run.StartSearchAttributes(m.Namespace, run.ParentNames{Machine: m.Name}),
 		}
 		signal := func() {
 			changed := run.ChangeSignal{UID: ref.UID, Generation: sentinel}
@@ -101,7 +101,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 	require.Greater(t, sent.Load(), int64(2*len(machines)), "no storm")
 
 	rig.Eventually(t, "the runs have ended", func() (bool, any) {
-		open := testRig.Workflows(
+		open := testRig.WorkflowRuns(
 			t,
 			`ExecutionStatus = "Running" AND WorkflowType = "Machine" AND MachineNamespace = "storm"`,
 		)
@@ -125,7 +125,7 @@ func TestSignalsThatArriveAsRunsEndAreNotLost(t *testing.T) {
 // countSignalsOfGeneration requires that a decision follows the last signal of each run.
 func countSignalsOfGeneration(t *testing.T, generation int64) (count int64) {
 	t.Helper()
-	for _, w := range testRig.Workflows(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
+	for _, w := range testRig.WorkflowRuns(t, `WorkflowType = "Machine" AND MachineNamespace = "storm"`) {
 		decided := true
 		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			switch event.EventType {
@@ -153,16 +153,16 @@ func countSignalsOfGeneration(t *testing.T, generation int64) (count int64) {
 // countRunsAndEvents counts the runs of this test's objects, and the events in the histories of these runs.
 func countRunsAndEvents(t *testing.T) (runs, events int) {
 	t.Helper()
-	for _, w := range testRig.Workflows(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
+	for _, w := range testRig.WorkflowRuns(t, `WorkflowType IN ("Machine", "MachineSet", "MachineClass", "MachineDeployment") AND MachineNamespace = "storm"`) {
 		runs++
 		events += len(testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events)
 	}
 	return runs, events
 }
 
-// countBusyErrors counts the call attempts that Temporal refuses with BUSY_WORKFLOW, because a run of the same workflow
+// busyErrorInterceptor counts the call attempts that Temporal refuses with BUSY_WORKFLOW, because a run of the same workflow
 // ID began less than a second ago.
-func countBusyErrors(n *atomic.Int64) grpc.UnaryClientInterceptor {
+func busyErrorInterceptor(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, in, out, conn, options...)
 		if exhausted := new(serviceerror.ResourceExhausted); errors.As(
@@ -177,7 +177,7 @@ func countBusyErrors(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	}
 }
 
-// FindLeaks finds a secret in a history and in an event, and reads the metrics of worker and bridge.
+// FindSecretLeaks finds a secret in a history and in an event, and reads the metrics of worker and bridge.
 func TestLeakedSecretsAreFound(t *testing.T) {
 	secret := fmt.Sprintf("leaked-on-purpose-%d", time.Now().UnixNano())
 	run, err := testRig.Temporal.ExecuteWorkflow(
@@ -195,12 +195,12 @@ func TestLeakedSecretsAreFound(t *testing.T) {
 	_, err = testRig.Kube.CoreV1().Events("default").Create(t.Context(), event, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "both leaks are found", func() (bool, any) {
-		places, _, err := testRig.FindLeaks(t.Context(), secret)
+		places, _, err := testRig.FindSecretLeaks(t.Context(), secret)
 		require.NoError(t, err)
 		return len(places) == 2 && strings.HasPrefix(places[0], "history of leak") && places[1] == "events", places
 	})
 	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), run.GetID(), run.GetRunID(), "done"))
-	places, _, err := testRig.FindLeaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
+	places, _, err := testRig.FindSecretLeaks(t.Context(), "process_cpu_seconds_total") // each process has this metric
 	require.NoError(t, err)
 	require.ElementsMatch(t, []string{"metrics of worker", "metrics of bridge"}, places)
 }

@@ -35,17 +35,17 @@ const (
 )
 
 // One of two workers has a clock that is wrong by ten minutes. No timeout may depend on this clock.
-func TestEndurance_WrongWorkerClockChangesNoTimeout(t *testing.T) {
-	worker, err := rig.BuildSkewedWorker(t.TempDir())
+func TestEnduranceWrongWorkerClockChangesNoTimeout(t *testing.T) {
+	worker, err := rig.BuildClockSkewedWorker(t.TempDir())
 	require.NoError(t, err)
 	for _, by := range []time.Duration{10 * time.Minute, -10 * time.Minute} {
 		name := map[bool]string{true: "ahead", false: "behind"}[by > 0]
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			skewed, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{
-				Components: append(component.Names(), component.SecondWorker),
-				Binaries:   map[string]string{component.SecondWorker: worker},
-				Env:        map[string][]string{component.SecondWorker: rig.ClockEnvironment(by)},
+				Components:  append(component.Names(), component.SecondWorker),
+				BinaryPaths: map[string]string{component.SecondWorker: worker},
+				Env:         map[string][]string{component.SecondWorker: rig.ClockEnvironment(by)},
 			})
 			require.NoError(t, err)
 			t.Cleanup(func() {
@@ -82,7 +82,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	const size = 12
 	w.CreateNamespace(t, w.namespace, slowProviderSpec)
 	watcher := checker.NewWatcher(
-		checker.Clients{Machines: w.Machines, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
+		checker.Clients{MachineClient: w.MachineClient, Kube: w.Kube, Cloud: w.Cloud, Temporal: w.Temporal},
 		w.namespace,
 		checker.SizeBounds{},
 	)
@@ -109,7 +109,7 @@ func (w wrongClockStack) testAllTimeouts(t *testing.T) {
 	w.testUnhealthyNodes(t, pool, size)
 	w.requireCreateCount(t, size)
 
-	drained := w.testDrains(t, pool, size)
+	drained := w.testDrainTimeouts(t, pool, size)
 	w.requireCreateCount(t, size+drained)
 
 	pool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
@@ -178,9 +178,9 @@ func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size i
 	}
 }
 
-// testDrains deletes half of the machines while a budget allows no eviction, and returns how many machines it deleted.
+// testDrainTimeouts deletes half of the machines while a budget allows no eviction, and returns how many machines it deleted.
 // Millwright must delete the pods of these machines at the drain timeout, not earlier.
-func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int {
+func (w wrongClockStack) testDrainTimeouts(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"
 	pool.AwaitLabelledNodes(t, size)
@@ -208,7 +208,7 @@ func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int 
 		}
 	}
 	require.NotEmpty(t, held)
-	deleted := w.firstDeletions(t)
+	deleted := w.firstPodDeletionTimes(t)
 	for _, pod := range held {
 		require.Contains(t, deleted, pod)
 		took := deleted[pod].Sub(began[hosts[pod]])
@@ -220,8 +220,8 @@ func (w wrongClockStack) testDrains(t *testing.T, pool *rig.Pool, size int) int 
 	return len(leaving)
 }
 
-// firstDeletions returns when the workers first deleted each pod without an eviction.
-func (w wrongClockStack) firstDeletions(t *testing.T) map[string]time.Time {
+// firstPodDeletionTimes returns when the workers first deleted each pod without an eviction.
+func (w wrongClockStack) firstPodDeletionTimes(t *testing.T) map[string]time.Time {
 	t.Helper()
 	first := map[string]time.Time{}
 	for _, a := range w.AuditedRequests(t, func(a rig.AuditedRequest) bool {

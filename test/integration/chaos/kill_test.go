@@ -43,20 +43,20 @@ const slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","c
 
 // cloudBehaviour is the behaviour of the cloud during a kill.
 type cloudBehaviour struct {
-	name             string
-	usesClientTokens bool
-	readStaleness    time.Duration // age of the state that reads return
-	unrecordedTime   time.Duration // time for which reads do not show a create request
-	isFaulty         bool          // use rig.MakeCloudFaulty
+	name                  string
+	usesClientTokens      bool
+	readStaleness         time.Duration // age of the state that reads return
+	createVisibilityDelay time.Duration // time for which reads do not show a create request
+	isFaulty              bool          // use rig.MakeCloudFaulty
 }
 
 func (w cloudBehaviour) applyBehaviour(t *testing.T, r *rig.Rig) {
 	t.Helper()
 	b := admin.DefaultBehaviour()
-	b.HonorClientTokens, b.Staleness, b.AcceptLatency = w.usesClientTokens, virtual.Duration(
+	b.HonorClientTokens, b.ReadStaleness, b.AcceptLatency = w.usesClientTokens, virtual.Duration(
 		w.readStaleness,
 	), virtual.Duration(
-		w.unrecordedTime,
+		w.createVisibilityDelay,
 	)
 	if w.isFaulty {
 		rig.MakeCloudFaulty(&b)

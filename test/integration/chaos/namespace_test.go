@@ -15,7 +15,7 @@ import (
 
 // A worker whose Temporal namespace is missing for more than two minutes exits, so that it can be restarted. With
 // Temporal's SDK alone, the worker would continue to run, but would not poll.
-func TestEnduranceWorkerEndsWithoutItsNamespace(t *testing.T) {
+func TestEnduranceWorkerExitsWithoutItsTemporalNamespace(t *testing.T) {
 	t.Parallel()
 	own, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{})
 	require.NoError(t, err)

@@ -38,7 +38,12 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 
 	testRig.CreateNamespace(t, "pair", class)
 	watcher := checker.NewWatcher(
-		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{
+			MachineClient: testRig.MachineClient,
+			Kube:          testRig.Kube,
+			Cloud:         testRig.Cloud,
+			Temporal:      testRig.Temporal,
+		},
 		"pair",
 		checker.SizeBounds{ChecksDeletingMachines: true},
 	)
@@ -46,7 +51,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 	before := cloudStats(t, testRig)
 	pool := testRig.CreatePool(t, "pair", "pair", wanted)
 	rig.Eventually(t, "both workers call the cloud, and some machines are made", func() (bool, any) {
-		calls, made := countCallsByWorker(t, "pair"), 0
+		calls, made := countCloudCallsByWorker(t, "pair"), 0
 		for _, m := range pool.Machines(t) {
 			if m.Spec.ProviderID != "" {
 				made++
@@ -66,7 +71,7 @@ func TestOneOfTwoWorkersAndOneOfTwoBridgesDie(t *testing.T) {
 		"Machines made: the one whose creation the killed worker waited for may not count",
 	)
 	deciders := map[string]int{} // number of workflow tasks that each worker has completed
-	for _, history := range testRig.Histories(t, "pair") {
+	for _, history := range testRig.MachineHistories(t, "pair") {
 		for _, e := range history.Events {
 			if started := e.GetWorkflowTaskStartedEventAttributes(); started != nil {
 				deciders[started.Identity]++
@@ -90,11 +95,11 @@ func leadingBridge(t *testing.T) string {
 	return ""
 }
 
-// countCallsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
-func countCallsByWorker(t *testing.T, namespace string) map[string]int {
+// countCloudCallsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
+func countCloudCallsByWorker(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	calls := map[string]int{}
-	for _, w := range testRig.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {
+	for _, w := range testRig.WorkflowRuns(t, fmt.Sprintf(`ExecutionStatus = "Running" AND WorkflowType = %q AND MachineNamespace = %q`, run.KindMachine, namespace)) {
 		seen, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
 		require.NoError(t, err)
 		for _, a := range seen.PendingActivities {

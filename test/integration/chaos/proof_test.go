@@ -40,7 +40,7 @@ func TestConvergedStackSendsNoSignals(t *testing.T) {
 		},
 	)
 	rig.Eventually(t, "only deployments' workflows are open", func() (bool, any) {
-		open := testRig.CountOpenWorkflows(t, pool.Namespace)
+		open := testRig.CountOpenRuns(t, pool.Namespace)
 		return open["Machine"]+open["MachineSet"] == 0 && open["MachineDeployment"] == 1, open
 	})
 	pool.Delete(t)
@@ -54,7 +54,7 @@ func newResyncDetector(t *testing.T) (resynced func()) {
 	t.Helper()
 	const name = "sentinel"
 	testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
-	machines := testRig.Machines.MachineV1alpha1().Machines(name)
+	machines := testRig.MachineClient.MachineV1alpha1().Machines(name)
 	m, err := machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: rig.NewMachineSpec()},

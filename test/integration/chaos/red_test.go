@@ -17,7 +17,7 @@ import (
 
 // This test proves that the safety test can fail. The worker of this test does not list instances before a create call,
 // and the cloud ignores client tokens. As a result, the same kill creates instances twice.
-func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
+func TestKilledWorkerCreatesDuplicateInstancesWithoutAdoption(t *testing.T) {
 	t.Parallel()
 	careless, err := rig.StartRig(
 		t.Context(),
@@ -33,7 +33,12 @@ func TestKilledWorkerMakesDuplicatesWithoutAdoption(t *testing.T) {
 	cloudBehaviour{usesClientTokens: false}.applyBehaviour(t, careless)
 	careless.CreateNamespace(t, "careless", slowProviderSpec)
 	watcher := checker.NewWatcher(
-		checker.Clients{Machines: careless.Machines, Kube: careless.Kube, Cloud: careless.Cloud, Temporal: careless.Temporal},
+		checker.Clients{
+			MachineClient: careless.MachineClient,
+			Kube:          careless.Kube,
+			Cloud:         careless.Cloud,
+			Temporal:      careless.Temporal,
+		},
 		"careless",
 		checker.SizeBounds{},
 	)

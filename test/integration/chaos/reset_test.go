@@ -24,8 +24,8 @@ import (
 // seconds.
 func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 	cloudBehaviour{
-		name:           "no client tokens, requests without a record",
-		unrecordedTime: 10 * time.Second,
+		name:                  "no client tokens, requests without a record",
+		createVisibilityDelay: 10 * time.Second,
 	}.applyBehaviour(
 		t,
 		testRig,
@@ -70,7 +70,7 @@ func TestAResetInTheMiddleOfACreationMakesNoSecondInstance(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"12s"}`)
-			machines := testRig.Machines.MachineV1alpha1().Machines(name)
+			machines := testRig.MachineClient.MachineV1alpha1().Machines(name)
 			before := cloudStats(t, testRig)
 			m, err := machines.Create(
 				t.Context(),

@@ -25,10 +25,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// restartEndedProcesses restarts each process that exits after the restore of the API server, until the test ends. Some
+// restartExitedProcesses restarts each process that exits after the restore of the API server, until the test ends. Some
 // processes do not exit: if the API server breaks all watches of a process, the process may list all objects again and
 // continue.
-func restartEndedProcesses(t *testing.T, names ...string) {
+func restartExitedProcesses(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
 	t.Cleanup(func() { stop(); <-over })
@@ -53,7 +53,7 @@ func restartEndedProcesses(t *testing.T, names ...string) {
 // The API server is restored to a backup from before two machines were created and one machine was replaced. Millwright
 // follows the restored objects: it creates no instance twice, and replaces a machine if its instance is gone. Instances
 // without a Machine are orphans.
-func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
+func TestARestoredAPIServerCausesNoSecondInstance(t *testing.T) {
 	const name, made, more = "restored", 3, 2
 	testRig.CreateNamespace(t, name, "")
 	pool := testRig.CreatePool(t, name, name, made)
@@ -66,7 +66,9 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 		if len(machines) == 0 {
 			return false, "the API server is away"
 		}
-		err := testRig.Machines.MachineV1alpha1().Machines(name).Delete(t.Context(), machines[0].Name, metav1.DeleteOptions{})
+		err := testRig.MachineClient.MachineV1alpha1().
+			Machines(name).
+			Delete(t.Context(), machines[0].Name, metav1.DeleteOptions{})
 		return err == nil, err
 	})
 	pool.Scale(t, made+more)
@@ -74,22 +76,27 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	require.Len(t, pool.ProviderIDs(t), made+more)
 
 	require.NoError(t, testRig.RestoreEtcdData(t.Context(), copied))
-	require.NoError(t, testRig.Cloud.RejoinNodes(t.Context()))
-	restartEndedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
+	require.NoError(t, testRig.Cloud.ResyncNodes(t.Context()))
+	restartExitedProcesses(t, component.Worker, component.Bridge, component.SecondBridge)
 	watcher := checker.NewWatcher(
-		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{
+			MachineClient: testRig.MachineClient,
+			Kube:          testRig.Kube,
+			Cloud:         testRig.Cloud,
+			Temporal:      testRig.Temporal,
+		},
 		name,
 		checker.SizeBounds{},
 	)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	excuseOrphans(t, watcher, more+1)
+	expectOrphanedInstances(t, watcher, more+1)
 	go watcher.Run(ctx)
 	restless, err := watcher.AwaitNoFindings(
 		ctx,
 		10*time.Minute,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindUnsettledObjects(s, d, watcher.ExcusedMachines())
+			return checker.FindUnsettledObjects(s, d, watcher.ExpectedOrphanUIDs())
 		},
 	)
 	require.NoError(t, err)
@@ -99,7 +106,7 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"5 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
-	_, err = testRig.Machines.MachineV1alpha1().
+	_, err = testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(name).
 		Patch(t.Context(), "small", types.MergePatchType, collect, metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -130,9 +137,9 @@ func TestARestoredAPIServerCostsNoSecondInstance(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// excuseOrphans waits until exactly wanted instances have no Machine. The restore has orphaned these instances, so the
+// expectOrphanedInstances waits until exactly wanted instances have no Machine. The restore has orphaned these instances, so the
 // watcher must not report them.
-func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
+func expectOrphanedInstances(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {
 		s, err := watcher.TakeSnapshot(t.Context())
@@ -142,7 +149,7 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 		found := checker.FindOrphanedInstances(s, nil)
 		for _, i := range s.Instances {
 			if s.MachineByUID(i.Tags.MachineUID) == nil {
-				watcher.ExcuseMachine(i.Tags.MachineUID)
+				watcher.ExpectOrphanedInstance(i.Tags.MachineUID)
 			}
 		}
 		return len(found) == wanted, found
@@ -153,13 +160,13 @@ func excuseOrphans(t *testing.T, watcher *checker.Watcher, wanted int) {
 // from before the restore of the API server.
 func countDecisionsAwaitingLostVersions(t *testing.T, namespace string) (count int) {
 	t.Helper()
-	for _, w := range testRig.Workflows(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
+	for _, w := range testRig.WorkflowRuns(t, fmt.Sprintf("MachineNamespace = %q", namespace)) {
 		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			if event.GetActivityTaskFailedEventAttributes().
 				GetFailure().
 				GetApplicationFailureInfo().
 				GetType() ==
-				kube.TypeRewound {
+				kube.FailureTypeRewound {
 				count++
 			}
 		}

@@ -55,11 +55,11 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ClearFaults(t.Context()))
 	for _, pool := range []string{"arriving", "leaving"} {
 		rig.Eventually(t, "a write for "+pool+" is refused", func() (bool, any) {
-			refused := testRig.Workflows(
+			refused := testRig.WorkflowRuns(
 				t,
 				fmt.Sprintf(
 					"ExecutionStatus = 'Running' AND Step = %q AND MachineNamespace = 'no-role' AND MachineDeployment = %q",
-					vocabulary.StepRefused,
+					vocabulary.StepWriteRefused,
 					pool,
 				),
 			)
@@ -71,7 +71,7 @@ func TestTheWorkerLosesItsRoleWhileMachinesAreMadeAndDeleted(t *testing.T) {
 	arriving.AwaitRunningMachines(t, made)
 	leaving.AwaitPoolGone(t)
 	require.Equal(t, made, cloudStats(t, testRig).CreatedInstances-before.CreatedInstances, "instances made")
-	require.Empty(t, testRig.Workflows(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
+	require.Empty(t, testRig.WorkflowRuns(t, `ExecutionStatus = "Failed" AND MachineNamespace = "no-role"`))
 	arriving.Delete(t)
 	arriving.AwaitPoolGone(t)
 }

@@ -20,12 +20,12 @@ import (
 func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
 	testRig.CreateNamespace(t, "vanished", "")
 	pool := testRig.CreatePool(t, "vanished", "vanished", 0)
-	open := func() int { return testRig.CountOpenWorkflows(t, "vanished")["MachineDeployment"] }
+	open := func() int { return testRig.CountOpenRuns(t, "vanished")["MachineDeployment"] }
 	rig.Eventually(t, "the deployment has an open run and its finalizer", func() (bool, any) {
 		return open() == 1 && len(pool.Deployment(t).Finalizers) > 0, open()
 	})
 	rig.Eventually(t, "the run has continued as new: until then it looks again by itself", func() (bool, any) {
-		former := testRig.Workflows(
+		former := testRig.WorkflowRuns(
 			t,
 			`WorkflowType = "MachineDeployment" AND ExecutionStatus = "ContinuedAsNew" AND MachineNamespace = "vanished"`,
 		)
@@ -38,7 +38,7 @@ func TestWorkflowOfAVanishedDeploymentEnds(t *testing.T) {
 	pool.Delete(t)
 	pool.Patch(t, `{"metadata":{"finalizers":null}}`)
 	rig.Eventually(t, "the deployment is gone", func() (bool, any) {
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineDeployments("vanished").
 			Get(t.Context(), "vanished", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err

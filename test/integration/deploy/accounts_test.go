@@ -23,18 +23,18 @@ import (
 // The format of a request is "verb resource"; "/name" after the resource selects one object. A request is made in the
 // namespace shop, unless the request ends with "in NAMESPACE". Resources of the API group machine.sapcloud.io are
 // written without the group.
-const requestNamespace = "shop"
+const defaultRequestNamespace = "shop"
 
-// account has the requests that the API server must allow a user, because Millwright needs them, and the requests that
+// accountRequests has the requests that the API server must allow a user, because Millwright needs them, and the requests that
 // the API server must forbid.
-type account struct {
+type accountRequests struct {
 	user              string
 	allowedRequests   []string
 	forbiddenRequests []string
 }
 
-func workerAccount(user string) account {
-	return account{
+func workerAccount(user string) accountRequests {
+	return accountRequests{
 		user: user,
 		allowedRequests: []string{
 			"list machines",
@@ -86,8 +86,8 @@ func workerAccount(user string) account {
 }
 
 // bridgeAccount returns the account of a bridge whose Lease is in the namespace home.
-func bridgeAccount(user, home string) account {
-	return account{
+func bridgeAccount(user, home string) accountRequests {
+	return accountRequests{
 		user: user,
 		allowedRequests: []string{
 			"list machines", "watch machinesets", "list machinedeployments", "watch machineclasses", "watch nodes",
@@ -116,12 +116,12 @@ func bridgeAccount(user, home string) account {
 
 // installedAccounts returns the accounts of deploy/overlays/example, and the accounts that the overlays incus and mcm
 // add.
-func installedAccounts() []account {
+func installedAccounts() []accountRequests {
 	const serviceAccounts = "system:serviceaccount:millwright:"
 	core := workerAccount(serviceAccounts + "millwright-worker")
 	// this worker does not poll the task queue of a provider
 	core.forbiddenRequests = append(core.forbiddenRequests, "get secrets")
-	provider := account{
+	provider := accountRequests{
 		user: serviceAccounts + "millwright-provider-virtual",
 		allowedRequests: []string{
 			"get machineclasses",
@@ -144,7 +144,7 @@ func installedAccounts() []account {
 			"get leases in millwright",
 		},
 	}
-	incus := account{
+	incus := accountRequests{
 		user: serviceAccounts + "millwright-provider-incus",
 		allowedRequests: []string{
 			"get machineclasses",
@@ -156,11 +156,11 @@ func installedAccounts() []account {
 		// the user's own overlay grants the Secrets of other namespaces
 		forbiddenRequests: append(slices.Clone(provider.forbiddenRequests), "get secrets"),
 	}
-	bootstrap := account{
+	bootstrap := accountRequests{
 		user:              serviceAccounts + "default",
 		forbiddenRequests: []string{"list machines", "get secrets", "list nodes"},
 	}
-	guard := account{ // service account of deploy/overlays/mcm
+	guard := accountRequests{ // service account of deploy/overlays/mcm
 		user: serviceAccounts + "millwright-heartbeats",
 		allowedRequests: []string{
 			"list leases/millwright-worker in millwright",
@@ -173,7 +173,7 @@ func installedAccounts() []account {
 			"list machines",
 		},
 	}
-	return []account{
+	return []accountRequests{
 		core,
 		provider,
 		incus,
@@ -185,14 +185,14 @@ func installedAccounts() []account {
 
 // localAccounts returns the accounts of the local stack. The stack's worker polls all task queues, and the bridge has
 // its Lease in the namespace default.
-func localAccounts() []account {
+func localAccounts() []accountRequests {
 	worker := workerAccount(component.WorkerIdentity)
 	worker.allowedRequests = append(worker.allowedRequests, "get secrets")
-	return []account{worker, bridgeAccount(component.BridgeIdentity, "default")}
+	return []accountRequests{worker, bridgeAccount(component.BridgeIdentity, "default")}
 }
 
 // testAccounts checks for each account which requests the API server allows and denies.
-func testAccounts(t *testing.T, c *cluster, accounts []account) {
+func testAccounts(t *testing.T, c *cluster, accounts []accountRequests) {
 	for _, a := range accounts {
 		t.Run(a.user, func(t *testing.T) {
 			for _, request := range a.allowedRequests {
@@ -231,8 +231,8 @@ func (c *cluster) isAllowed(t *testing.T, user, request string) bool {
 	return answer.Status.Allowed
 }
 
-// apiGroups has the API groups of the resources in the accounts. Other resources are in the core group.
-var apiGroups = map[string]string{
+// apiGroupsByResource has the API groups of the resources in the accounts. Other resources are in the core group.
+var apiGroupsByResource = map[string]string{
 	"machines": v1alpha1.GroupName, "machinesets": v1alpha1.GroupName,
 	"machinedeployments": v1alpha1.GroupName, "machineclasses": v1alpha1.GroupName,
 	"leases": "coordination.k8s.io", "clusterrolebindings": "rbac.authorization.k8s.io",
@@ -243,9 +243,9 @@ var apiGroups = map[string]string{
 func parseRequest(t *testing.T, request string) *authorizationv1.ResourceAttributes {
 	t.Helper()
 	var verb, object string
-	in := requestNamespace
+	in := defaultRequestNamespace
 	if _, err := fmt.Sscanf(request, "%s %s in %s", &verb, &object, &in); err != nil {
-		in = requestNamespace
+		in = defaultRequestNamespace
 		_, err := fmt.Sscanf(request, "%s %s", &verb, &object)
 		require.NoError(t, err, request)
 	}
@@ -253,7 +253,7 @@ func parseRequest(t *testing.T, request string) *authorizationv1.ResourceAttribu
 	resource, subresource, _ := strings.Cut(object, ":")
 	return &authorizationv1.ResourceAttributes{
 		Verb:        verb,
-		Group:       apiGroups[resource],
+		Group:       apiGroupsByResource[resource],
 		Version:     "*",
 		Resource:    resource,
 		Subresource: subresource,

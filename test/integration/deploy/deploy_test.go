@@ -36,8 +36,8 @@ import (
 	"millwright/provider/virtual"
 )
 
-// TestManifests needs only an API server, because no controller acts on the stored objects.
-func TestManifests(t *testing.T) {
+// TestManifestsAreAccepted needs only an API server, because no controller acts on the stored objects.
+func TestManifestsAreAccepted(t *testing.T) {
 	c := startCluster(t)
 	t.Run("processes of the local stack may do what they must", func(t *testing.T) { testAccounts(t, c, localAccounts()) })
 	for _, folder := range kustomizationFolders(t) {
@@ -49,11 +49,11 @@ func TestManifests(t *testing.T) {
 					c.runKubectl(t, document, "apply", "-f", "-")
 				}
 			}
-			c.requireDryRun(t, text)
+			c.requireDryRunSucceeds(t, text)
 			testPods(t, text)
 		})
 	}
-	t.Run("examples are taken", func(t *testing.T) { testExamples(t, c) })
+	t.Run("examples are taken", func(t *testing.T) { testExampleObjects(t, c) })
 	t.Run("accounts may do what they must", func(t *testing.T) {
 		c.runKubectl(t, nil, "apply", "-k", "deploy/overlays/example")
 		// a Job's template is immutable
@@ -78,9 +78,9 @@ func kustomizationFolders(t *testing.T) []string {
 	return folders
 }
 
-// testExamples tests the part of the examples that the API server does not validate: the virtual provider must
+// testExampleObjects tests the part of the examples that the API server does not validate: the virtual provider must
 // understand its provider spec and its Secret.
-func testExamples(t *testing.T, c *cluster) {
+func testExampleObjects(t *testing.T, c *cluster) {
 	files, err := filepath.Glob(filepath.Join(repoRoot(t), "examples/*.yaml"))
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -91,7 +91,7 @@ func testExamples(t *testing.T, c *cluster) {
 	for _, file := range slices.Concat(files, further) {
 		text, err := os.ReadFile(file)
 		require.NoError(t, err)
-		c.requireDryRun(t, text)
+		c.requireDryRunSucceeds(t, text)
 	}
 	classes, secrets := map[string]v1alpha1.MachineClass{}, map[string]corev1.Secret{}
 	var deployments []v1alpha1.MachineDeployment
@@ -158,9 +158,9 @@ func (c *cluster) runKubectl(t *testing.T, input []byte, arguments ...string) []
 	return out
 }
 
-// requireDryRun requires that the API server accepts these objects in a dry run. Unknown fields fail the test. Warnings
+// requireDryRunSucceeds requires that the API server accepts these objects in a dry run. Unknown fields fail the test. Warnings
 // fail the test too, such as a warning about a deprecated API or about the namespace's pod security.
-func (c *cluster) requireDryRun(t *testing.T, text []byte) {
+func (c *cluster) requireDryRunSucceeds(t *testing.T, text []byte) {
 	t.Helper()
 	out := c.runKubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")
 	lines := strings.Split(strings.TrimSpace(string(out)), "\n")

@@ -84,14 +84,14 @@ func buildImagePrograms(t *testing.T) map[string]string {
 	for folder, path := range paths {
 		named[filepath.Base(folder)] = path
 	}
-	named["provider"], err = buildProvider()
+	named["provider"], err = buildIncusProvider()
 	require.NoError(t, err)
 	return named
 }
 
-// buildProvider builds the program /provider of the image of provider incus. The programs of the other providers have
+// buildIncusProvider builds the program /provider of the image of provider incus. The programs of the other providers have
 // the same flags, so testing one provider is enough.
-var buildProvider = sync.OnceValues(func() (string, error) {
+var buildIncusProvider = sync.OnceValues(func() (string, error) {
 	root, err := build.FindRepo("")
 	if err != nil {
 		return "", err

@@ -30,7 +30,7 @@ func TestLocalClusterBehavesLikeARealCluster(t *testing.T) {
 	addNode(t, clients, "node-1")
 
 	t.Run("a disruption budget refuses an eviction", func(t *testing.T) { testBudgetRefusesEviction(t, clients) })
-	t.Run("a volume is attached and detached", func(t *testing.T) { testVolumeAttaches(t, clients) })
+	t.Run("a volume is attached and detached", func(t *testing.T) { testVolumeIsAttached(t, clients) })
 	t.Run("a pod is deleted late", func(t *testing.T) { testPodDeletionIsDelayed(t, clients) })
 	t.Run("a node fails and heals", func(t *testing.T) { testNodeFailsAndRecovers(t, clients) })
 }
@@ -101,7 +101,7 @@ func testBudgetRefusesEviction(t *testing.T, clients *kubernetes.Clientset) {
 	assert.True(t, apierrors.HasStatusCause(err, policyv1.DisruptionBudgetCause))
 }
 
-func testVolumeAttaches(t *testing.T, clients *kubernetes.Clientset) {
+func testVolumeIsAttached(t *testing.T, clients *kubernetes.Clientset) {
 	volume, attachments := "volume-1", clients.StorageV1().VolumeAttachments()
 	_, err := attachments.Create(t.Context(), &storagev1.VolumeAttachment{
 		ObjectMeta: metav1.ObjectMeta{Name: "attachment-1"},

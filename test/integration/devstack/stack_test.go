@@ -56,9 +56,9 @@ func newClient(t *testing.T, s *stack.Stack, identity string) *kubernetes.Client
 	return clients
 }
 
-// processesInFolder returns the command lines of all processes that contain the folder. The command lines of all
+// commandLinesWithFolder returns the command lines of all processes that contain the folder. The command lines of all
 // processes of a stack contain the stack's folder.
-func processesInFolder(t *testing.T, dir string) []string {
+func commandLinesWithFolder(t *testing.T, dir string) []string {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	require.NoError(t, err)
@@ -72,15 +72,15 @@ func processesInFolder(t *testing.T, dir string) []string {
 	return found
 }
 
-func requireNoProcess(t *testing.T, dir string) {
+func requireNoProcessWithFolder(t *testing.T, dir string) {
 	t.Helper()
 	require.Eventually(
 		t,
-		func() bool { return len(processesInFolder(t, dir)) == 0 },
+		func() bool { return len(commandLinesWithFolder(t, dir)) == 0 },
 		awaitTimeout,
 		pollInterval,
 		"left: %v",
-		processesInFolder(t, dir),
+		commandLinesWithFolder(t, dir),
 	)
 }
 
@@ -168,7 +168,7 @@ func TestKilledComponentIsRestarted(t *testing.T) {
 	assert.NotContains(t, string(audit), `"username":"system:kube-controller-manager"`)
 
 	require.NoError(t, s.Down(t.Context()))
-	assert.Empty(t, processesInFolder(t, s.Dir()))
+	assert.Empty(t, commandLinesWithFolder(t, s.Dir()))
 	_, err = stack.Open(s.Dir())
 	assert.ErrorIs(t, err, stack.ErrNotRunning)
 }
@@ -195,7 +195,7 @@ func TestStacksRunSideBySide(t *testing.T) {
 	require.True(t, apierrors.IsNotFound(err), "%v", err)
 
 	require.NoError(t, one.Down(t.Context()))
-	requireNoProcess(t, one.Dir())
+	requireNoProcessWithFolder(t, one.Dir())
 	_, err = newClient(
 		t,
 		two,
@@ -221,9 +221,9 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	out, err := s.RunKubectl(t.Context(), "get", "machines,machinesets,machinedeployments,machineclasses")
 	require.NoError(t, err, "%s", out)
 
-	require.Greater(t, len(processesInFolder(t, s.Dir())), len(component.Names())-2)
+	require.Greater(t, len(commandLinesWithFolder(t, s.Dir())), len(component.Names())-2)
 	require.NoError(t, syscall.Kill(state.Supervisor.PID, syscall.SIGKILL))
-	requireNoProcess(t, s.Dir())
+	requireNoProcessWithFolder(t, s.Dir())
 	_, err = stack.Open(s.Dir())
 	require.ErrorIs(t, err, stack.ErrNotRunning)
 
@@ -233,7 +233,7 @@ func TestWholeStackDiesWithItsSupervisor(t *testing.T) {
 	)
 	require.NoError(t, err, "up on the stale state and the old data")
 	require.NoError(t, again.Down(t.Context()))
-	assert.Empty(t, processesInFolder(t, s.Dir()))
+	assert.Empty(t, commandLinesWithFolder(t, s.Dir()))
 }
 
 func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
@@ -260,7 +260,7 @@ func TestAttachedStackEndsWithItsParentProcess(t *testing.T) {
 
 	require.NoError(t, owner.Process.Kill())
 	_ = owner.Wait()
-	requireNoProcess(t, dir)
+	requireNoProcessWithFolder(t, dir)
 }
 
 func TestUnfinishedStartIsCleanedUp(t *testing.T) {
@@ -283,7 +283,7 @@ func TestUnfinishedStartIsCleanedUp(t *testing.T) {
 			}, awaitTimeout, pollInterval)
 			require.NoError(t, interrupt(cancel, dir))
 			require.Error(t, <-failed)
-			assert.Empty(t, processesInFolder(t, dir))
+			assert.Empty(t, commandLinesWithFolder(t, dir))
 		})
 	}
 }
@@ -296,6 +296,6 @@ func TestComponentThatCannotStartSaysWhy(t *testing.T) {
 	})
 	require.ErrorContains(t, err, "start kube-apiserver: it ended before it was ready")
 	require.ErrorContains(t, err, "unknown flag: --no-such-flag", "with the end of its log")
-	requireNoProcess(t, dir)
+	requireNoProcessWithFolder(t, dir)
 	require.NoError(t, stack.Down(t.Context(), dir))
 }

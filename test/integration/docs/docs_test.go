@@ -34,7 +34,7 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // slowPages are the pages with commands that take long. Each page of slowPages uses its own machines. The pages of
@@ -63,14 +63,14 @@ func TestCommandsInTheDocumentsRun(t *testing.T) {
 	for _, name := range all {
 		if blocks := runnableBlocks(t, repo, name); len(blocks) > 0 && !slices.Contains(slowPages, name) &&
 			!slices.Contains(pagesWithOwnProcesses, name) {
-			t.Run(name, func(t *testing.T) { runPage(t, repo, name, blocks) })
+			t.Run(name, func(t *testing.T) { runPageCommands(t, repo, name, blocks) })
 		}
 	}
 	t.Run("long", func(t *testing.T) {
 		for _, name := range slowPages {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				runPage(t, repo, name, runnableBlocks(t, repo, name))
+				runPageCommands(t, repo, name, runnableBlocks(t, repo, name))
 			})
 		}
 	})
@@ -78,15 +78,15 @@ func TestCommandsInTheDocumentsRun(t *testing.T) {
 		require.NoError(t, testRig.Stack.StopComponent(t.Context(), name))
 	}
 	for _, name := range pagesWithOwnProcesses {
-		forgetInstallation(t)
-		t.Run(name, func(t *testing.T) { runPage(t, repo, name, runnableBlocks(t, repo, name)) })
+		deleteInstallationLease(t)
+		t.Run(name, func(t *testing.T) { runPageCommands(t, repo, name, runnableBlocks(t, repo, name)) })
 	}
-	forgetInstallation(t)
+	deleteInstallationLease(t)
 }
 
-// forgetInstallation deletes the Lease that has the installation's name, because the next installation may have another
+// deleteInstallationLease deletes the Lease that has the installation's name, because the next installation may have another
 // name.
-func forgetInstallation(t *testing.T) {
+func deleteInstallationLease(t *testing.T) {
 	t.Helper()
 	leases := testRig.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)
 	require.NoError(t, leases.Delete(t.Context(), "millwright-worker", metav1.DeleteOptions{}))
@@ -100,8 +100,8 @@ func runnableBlocks(t *testing.T, repo, name string) []pages.Block {
 	return slices.DeleteFunc(blocks, func(b pages.Block) bool { return b.SkipReason != "" })
 }
 
-// runPage runs the commands of a page.
-func runPage(t *testing.T, repo, name string, blocks []pages.Block) {
+// runPageCommands runs the commands of a page.
+func runPageCommands(t *testing.T, repo, name string, blocks []pages.Block) {
 	t.Helper()
 	s := newShell(t, repo)
 	for _, b := range blocks {

@@ -21,8 +21,8 @@ type podRequest struct {
 	Code int
 }
 
-// podRequests returns the worker's requests about the pods of a namespace, in the order of the audit log.
-func podRequests(t *testing.T, namespace string) []podRequest {
+// listPodRequests returns the worker's requests about the pods of a namespace, in the order of the audit log.
+func listPodRequests(t *testing.T, namespace string) []podRequest {
 	t.Helper()
 	var found []podRequest
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
@@ -44,14 +44,14 @@ func podRequests(t *testing.T, namespace string) []podRequest {
 	return found
 }
 
-// requireSingleEvictions requires that the API server accepted at most one eviction per pod of a namespace.
-// requireSingleEvictions returns the number of accepted evictions. If an attempt of the activity is lost, the next
+// requireOneEvictionPerPod requires that the API server accepted at most one eviction per pod of a namespace.
+// requireOneEvictionPerPod returns the number of accepted evictions. If an attempt of the activity is lost, the next
 // attempt may evict a pod that is already gone. For this second eviction, the API server returns 404. The function
 // identifies pods by name, so the controllers of the pods must not reuse a name.
-func requireSingleEvictions(t *testing.T, namespace string) int {
+func requireOneEvictionPerPod(t *testing.T, namespace string) int {
 	t.Helper()
 	accepted := map[string]bool{}
-	for _, q := range podRequests(t, namespace) {
+	for _, q := range listPodRequests(t, namespace) {
 		if q.Verb == "evict" && q.Code == http.StatusCreated {
 			require.False(t, accepted[q.Pod], "pod %s was evicted twice", q.Pod)
 			accepted[q.Pod] = true
@@ -60,8 +60,8 @@ func requireSingleEvictions(t *testing.T, namespace string) int {
 	return len(accepted)
 }
 
-// deletedObjects returns the names of the objects of a cluster-scoped resource that the worker has deleted.
-func deletedObjects(t *testing.T, resource string) []string {
+// listDeletedObjects returns the names of the objects of a cluster-scoped resource that the worker has deleted.
+func listDeletedObjects(t *testing.T, resource string) []string {
 	t.Helper()
 	var names []string
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {

@@ -72,13 +72,13 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	// change the times only after all nodes are Unknown, because a drain kills the pods of a node if only this node is
 	// Unknown
 	for _, n := range nodes {
-		markNodeLongNotReady(t, n.Name, nil)
+		backdateNodeNotReady(t, n.Name, nil)
 	}
 	leaving("the drains say why they do not kill", func(m *v1alpha1.Machine) bool {
-		require.NotEqual(t, string(drain.Kill), m.Status.Deletion.Drain.Means)
+		require.NotEqual(t, string(drain.MeansKill), m.Status.Deletion.Drain.Means)
 		return strings.Contains(testRig.WorkflowDetails(t, drainWorkflowID(*m)), "kills no pod although")
 	})
-	for _, q := range podRequests(t, p.Namespace) {
+	for _, q := range listPodRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 		require.Equal(t, 429, q.Code, "%v", q)
 	}
@@ -100,10 +100,10 @@ func TestDrainKillsNoPodWhileMostNodesAreUnreachable(t *testing.T) {
 	thawed = true
 	p.RelaxBudget(t, "web", 0)
 	p.AwaitRunningMachines(t, size-drains)
-	for _, q := range podRequests(t, p.Namespace) {
+	for _, q := range listPodRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb, "%v", q)
 	}
-	require.Equal(t, evictions, requireSingleEvictions(t, p.Namespace))
+	require.Equal(t, evictions, requireOneEvictionPerPod(t, p.Namespace))
 	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "web", "--wait=false")
 	require.NoError(t, err)
 	p.Delete(t)

@@ -15,9 +15,9 @@ import (
 	"millwright/workflows/run"
 )
 
-// TestBudgetThatAllowsEvictionAgainWakesTheDrain of activities/drain proves that a change of the budget's status wakes
+// TestBudgetThatAllowsEvictionAgainResumesTheDrain of activities/drain proves that a change of the budget's status wakes
 // the drain before its next poll.
-func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
+func TestRelaxedBudgetEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "loosens", 2, "")
 	p.DeployPods(t, "web", 3)
@@ -35,19 +35,19 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	)
 	// Temporal updates its visibility store with a delay
 	rig.Eventually(t, "the list of stuck workflows has it", func() (bool, any) {
-		stuck := testRig.Workflows(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
+		stuck := testRig.WorkflowRuns(t, `Stuck = true AND WorkflowType = "Drain" AND MachineNamespace = "loosens"`)
 		return len(stuck) == 1, stuck
 	})
 	testRig.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 	require.NotNil(t, readMachine(t, m))
 	// TestOneProbePerBudgetAndMinute of decide/drain proves the rate of eviction requests.
-	require.LessOrEqual(t, len(podRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
+	require.LessOrEqual(t, len(listPodRequests(t, p.Namespace)), 3, "a budget that cannot allow any is not hammered")
 	allowed := p.RelaxBudgetAndAwaitEffect(t, "web", 1)
 	rig.Eventually(t, "drained", func() (bool, any) {
 		now := readMachine(t, m)
 		return now == nil || drainedCondition(now).Status == corev1.ConditionTrue, nil
 	})
-	requests := podRequests(t, p.Namespace)
+	requests := listPodRequests(t, p.Namespace)
 	t.Logf(
 		"the budget allowed evictions from %s on; %d pods, requests: %v",
 		allowed.Format("15:04:05"),
@@ -60,7 +60,7 @@ func TestBudgetThatLoosensEndsTheDrain(t *testing.T) {
 	awaitMachineGone(t, m)
 }
 
-func TestBudgetThatNeverLoosensEscalatesTheDrain(t *testing.T) {
+func TestPermanentlyBlockingBudgetEscalatesTheDrain(t *testing.T) {
 	t.Parallel()
 	const timeout, grace = 20 * time.Second, 2 * time.Second
 	p := newPool(t, "ladder", 2, `{"drainTimeout":"20s"}`)
@@ -79,7 +79,7 @@ func TestBudgetThatNeverLoosensEscalatesTheDrain(t *testing.T) {
 	awaitMachineGone(t, m)
 
 	var evicted, deleted []podRequest
-	for _, q := range podRequests(t, p.Namespace) {
+	for _, q := range listPodRequests(t, p.Namespace) {
 		t.Logf("%s %s %s %d", q.Time.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
 		if q.Verb == "delete" {
 			deleted = append(deleted, q)
@@ -94,7 +94,7 @@ func TestBudgetThatNeverLoosensEscalatesTheDrain(t *testing.T) {
 	for _, q := range evicted {
 		require.True(t, q.Time.Before(deleted[0].Time), "no eviction after the deadline")
 	}
-	// TestDrainMeansChangeAtTheirDeadlines of workflows/drain proves that no step of the drain comes too late.
+	// TestRemovalMeansChangeAtTheirDeadlines of workflows/drain proves that no step of the drain comes too late.
 	after := func(begin time.Time, q podRequest) {
 		t.Helper()
 		t.Logf("%s of %s comes %s after its time", q.Verb, q.Pod, q.Time.Sub(begin).Round(10*time.Millisecond))

@@ -19,7 +19,7 @@ import (
 // The deadline of a drain passes while a budget blocks all pods with volumes. The drain deletes these pods with their
 // own grace period, and waits until each pod is gone. The instance is deleted only after the pods have ended and their
 // volumes are detached.
-func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
+func TestDrainDeadlinePassesWhilePodsWithVolumesAreBlocked(t *testing.T) {
 	t.Parallel()
 	const timeout = 40 * time.Second
 	p := newPool(t, "deadline", 2, `{"drainTimeout":"40s"}`)
@@ -56,7 +56,7 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 	require.Empty(t, last.Drain.LeftBehind)
 
 	began, deleted := last.Drain.StartedAt.Time, map[string]int{} // number of deletions by pod name
-	requests := podRequests(t, p.Namespace)
+	requests := listPodRequests(t, p.Namespace)
 	slices.SortFunc(requests, func(x, y podRequest) int { return x.Time.Compare(y.Time) })
 	for _, q := range requests {
 		t.Logf("%s %s %s %d", q.Time.Format("15:04:05.000"), q.Verb, q.Pod, q.Code)
@@ -73,7 +73,7 @@ func TestDrainDeadlineWithBlockedPodsWithVolumes(t *testing.T) {
 		require.Equal(t, 1, deleted[pod.Name], "pod %s is deleted once: it ends within its grace period", pod.Name)
 	}
 	require.Len(t, deleted, len(here), "and no other pod")
-	p.AwaitPods(t, "db", 6)
+	p.AwaitRunningPods(t, "db", 6)
 }
 
 // remainingPods returns the names of those given pods that still exist. remainingPods compares UIDs, because a new pod

@@ -34,7 +34,7 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, "db", 1)
+	p.AwaitRunningPods(t, "db", 1)
 	p.CreateBudget(t, "db", 1)
 	p.DeployPods(t, "held", 6)
 	p.CreateBudget(t, "held", 6)
@@ -47,7 +47,7 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 	// the annotation makes the drain try all evictions, also those that a budget blocks
 	annotateMachine(t, m, v1alpha1.AnnotationRetry+"=now")
 	rig.Eventually(t, "it was asked in vain", func() (bool, any) {
-		return len(podRequestsWithPrefix(t, p.Namespace, "db-0")) > 0, podRequests(t, p.Namespace)
+		return len(listPodRequestsWithPrefix(t, p.Namespace, "db-0")) > 0, listPodRequests(t, p.Namespace)
 	})
 
 	require.NoError(t, testRig.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), "db-0", metav1.DeleteOptions{}))
@@ -61,27 +61,27 @@ func TestRecreatedPodWithTheSameNameIsNotEvicted(t *testing.T) {
 		return false, p.Pods(t, "db")
 	})
 	require.NotEqual(t, first[0].Spec.NodeName, second.Spec.NodeName)
-	before := len(podRequestsWithPrefix(t, p.Namespace, "db-0"))
+	before := len(listPodRequestsWithPrefix(t, p.Namespace, "db-0"))
 	p.RelaxBudget(t, "db", 0)
-	others := len(podRequestsWithPrefix(t, p.Namespace, "held-"))
+	others := len(listPodRequestsWithPrefix(t, p.Namespace, "held-"))
 	annotateMachine(t, m, v1alpha1.AnnotationRetry+"=again")
 	rig.Eventually(t, "all others are asked again", func() (bool, any) {
-		return len(podRequestsWithPrefix(t, p.Namespace, "held-")) > others, podRequests(t, p.Namespace)
+		return len(listPodRequestsWithPrefix(t, p.Namespace, "held-")) > others, listPodRequests(t, p.Namespace)
 	})
 	p.RelaxBudget(t, "held", 0)
 	awaitMachineGone(t, m)
-	require.Len(t, podRequestsWithPrefix(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
+	require.Len(t, listPodRequestsWithPrefix(t, p.Namespace, "db-0"), before, "nobody asked the pod that took its name")
 	now, err := testRig.Kube.CoreV1().Pods(p.Namespace).Get(t.Context(), "db-0", metav1.GetOptions{})
 	require.NoError(t, err)
 	require.Equal(t, second.UID, now.UID)
 	require.Nil(t, now.DeletionTimestamp)
 }
 
-// podRequestsWithPrefix returns the worker's requests about the pods whose names begin with prefix.
-func podRequestsWithPrefix(t *testing.T, namespace, prefix string) []podRequest {
+// listPodRequestsWithPrefix returns the worker's requests about the pods whose names begin with prefix.
+func listPodRequestsWithPrefix(t *testing.T, namespace, prefix string) []podRequest {
 	t.Helper()
 	return slices.DeleteFunc(
-		podRequests(t, namespace),
+		listPodRequests(t, namespace),
 		func(q podRequest) bool { return !strings.HasPrefix(q.Pod, prefix) },
 	)
 }

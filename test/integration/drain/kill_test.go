@@ -23,13 +23,13 @@ import (
 
 // Worker, Temporal or API server is killed in each stage of a deletion. No recorded stage is entered again, no
 // terminating pod is evicted again, and no object is left over.
-func TestKillsInEachStageOfADeletion(t *testing.T) {
+func TestProcessesAreKilledInEachStageOfADeletion(t *testing.T) {
 	for _, victim := range []string{component.Worker, component.Temporal, component.APIServer} {
-		t.Run("delete side: "+victim, func(t *testing.T) { killInEachStage(t, victim) })
+		t.Run("delete side: "+victim, func(t *testing.T) { killProcessInEachStage(t, victim) })
 	}
 }
 
-func killInEachStage(t *testing.T, victim string) {
+func killProcessInEachStage(t *testing.T, victim string) {
 	name := "kill-" + strings.ToLower(strings.ReplaceAll(victim, "kube-", ""))
 	testRig.CreateNamespace(t, name, `{"region":"eu","zone":"eu-1","instanceType":"small","deleteLatency":"8s"}`)
 	p := testRig.CreatePool(t, name, name, 2, rig.WithNodeLabel)
@@ -70,7 +70,7 @@ func killInEachStage(t *testing.T, victim string) {
 	require.Len(t, evicted(), len(here), "and no other pod was")
 	// evictions by pod, without lines that a killed API server had not yet written to the audit log
 	accepted := map[string]int{}
-	for _, q := range podRequests(t, name) {
+	for _, q := range listPodRequests(t, name) {
 		if q.Verb == "evict" && q.Code == 201 {
 			accepted[q.Pod]++
 		}
@@ -119,8 +119,8 @@ func annotateMachine(t *testing.T, m v1alpha1.Machine, changes ...string) {
 func recordStages(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.MachineDeletionStage) {
 	var mu sync.Mutex
 	var seen []v1alpha1.MachineDeletionStage
-	machines := testRig.Machines.MachineV1alpha1().Machines(m.Namespace)
-	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
+	machines := testRig.MachineClient.MachineV1alpha1().Machines(m.Namespace)
+	watchUntilTestEnds(t, func(ctx context.Context, version string) (watch.Interface, error) {
 		return machines.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name, ResourceVersion: version})
 	}, func(now *v1alpha1.Machine) {
 		mu.Lock()
@@ -140,7 +140,7 @@ func recordStages(t *testing.T, m v1alpha1.Machine) (stages func() []v1alpha1.Ma
 func recordEvictions(t *testing.T, namespace string) (evicted func() map[string][]time.Time) {
 	var mu sync.Mutex
 	seen := map[string][]time.Time{}
-	watchUntilEnd(t, func(ctx context.Context, version string) (watch.Interface, error) {
+	watchUntilTestEnds(t, func(ctx context.Context, version string) (watch.Interface, error) {
 		return testRig.Kube.CoreV1().Pods(namespace).Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 	}, func(now *corev1.Pod) {
 		mu.Lock()
@@ -163,9 +163,9 @@ func recordEvictions(t *testing.T, namespace string) (evicted func() map[string]
 	}
 }
 
-// watchUntilEnd calls note for each object of a watch until the test ends. watchUntilEnd opens a new watch when a watch
+// watchUntilTestEnds calls note for each object of a watch until the test ends. watchUntilTestEnds opens a new watch when a watch
 // breaks.
-func watchUntilEnd[O metav1.Object](
+func watchUntilTestEnds[O metav1.Object](
 	t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O),
 ) {
 	ctx, stop := context.WithCancel(t.Context())

@@ -17,10 +17,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// TestKillsInEachStageOfADeletion kills no process in the stages Detach and Node. In this test, Detach lasts as long as
+// TestProcessesAreKilledInEachStageOfADeletion kills no process in the stages Detach and Node. In this test, Detach lasts as long as
 // a volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker, Temporal and API
 // server are each killed once in both stages.
-func TestKillsInTheStagesDetachAndNode(t *testing.T) {
+func TestProcessesAreKilledInTheStagesDetachAndNode(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
 	p := newPool(t, name, 2, "")
 	p.DeployPods(t, "web", 6, func(pod *corev1.PodTemplateSpec) {
@@ -63,7 +63,7 @@ func TestKillsInTheStagesDetachAndNode(t *testing.T) {
 	awaitMachineGone(t, m)
 
 	requireStageOrder(t, stages())
-	require.Equal(t, len(here), requireSingleEvictions(t, name))
+	require.Equal(t, len(here), requireOneEvictionPerPod(t, name))
 	require.Empty(t, listAttachments(t, node))
 	_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 	require.True(t, apierrors.IsNotFound(err), "%v", err)

@@ -26,7 +26,7 @@ var testRig *rig.Rig
 const maxDrains = rig.MaxDrains
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
@@ -48,7 +48,7 @@ func newPool(t *testing.T, name string, replicas int32, template string) *rig.Po
 
 func readMachine(t *testing.T, was v1alpha1.Machine) *v1alpha1.Machine {
 	t.Helper()
-	list, err := testRig.Machines.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.MachineClient.MachineV1alpha1().Machines(was.Namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	for _, m := range list.Items {
 		if m.UID == was.UID {

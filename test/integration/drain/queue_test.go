@@ -73,7 +73,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	perhaps := maxDrains * (1 + int(time.Since(begun)/drain.MisconfiguredProbePause))
 	require.Less(
 		t,
-		len(podRequests(t, crowd.Namespace)),
+		len(listPodRequests(t, crowd.Namespace)),
 		perhaps,
 		"a budget that allows none is not hammered, by many drains neither",
 	)
@@ -85,7 +85,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 	require.Equal(
 		t,
 		maxDrains+further-endedDrainCount,
-		requireSingleEvictions(t, crowd.Namespace),
+		requireOneEvictionPerPod(t, crowd.Namespace),
 		"the queued had their turn",
 	)
 	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", crowd.Namespace, "web", "--wait=false")
@@ -101,7 +101,7 @@ func TestCreationsDoNotWaitForDrains(t *testing.T) {
 const endedDrainCount = 25
 
 // requireQueueOrder ends 25 drains of the pool crowd at once by deleting their pods. requireQueueOrder requires that
-// exactly the first 25 machines of the queue start their drains. TestFreeDrainTurnSignalsTheNextMachine of
+// exactly the first 25 machines of the queue start their drains. TestEndOfADrainSignalsTheNextMachine of
 // k8sbridge/watch proves that each end of a drain wakes the next machine of the queue.
 func requireQueueOrder(t *testing.T, crowd *rig.Pool, hanging func(blocked, queued int) func() (bool, any)) {
 	t.Helper()

@@ -41,9 +41,9 @@ func machineRef(m v1alpha1.Machine) kube.Ref {
 	return kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 }
 
-// awaitAnswer waits for the result of an update. awaitAnswer returns the answer, or the reason why the workflow refused
+// awaitUpdateResult waits for the result of an update. awaitUpdateResult returns the answer, or the reason why the workflow refused
 // the request.
-func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
+func awaitUpdateResult(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
 	t.Helper()
 	if err == nil {
 		err = handle.Get(t.Context(), &answer)
@@ -61,7 +61,7 @@ func awaitAnswer(t *testing.T, handle client.WorkflowUpdateHandle, err error) (a
 func sendRequestToDrain(t *testing.T, m v1alpha1.Machine, in run.RequestInput) (answer, refused string) {
 	t.Helper()
 	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), requestUpdateOptions(run.KindDrain, m, in))
-	return awaitAnswer(t, handle, err)
+	return awaitUpdateResult(t, handle, err)
 }
 
 // awaitEventWithText waits for an event of a machine with this reason, whose message contains words.
@@ -94,7 +94,7 @@ func awaitBlockedDrain(t *testing.T, m v1alpha1.Machine) {
 // A budget blocks a drain, and the drain's workflow receives requests. The workflow refuses invalid requests. The
 // workflow writes each valid request into an annotation of the Machine and carries the request out. The request force
 // ends the drain.
-func TestStuckDrainTakesRequests(t *testing.T) {
+func TestStuckDrainAcceptsRequests(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests", 2, "")
 	p.DeployPods(t, "web", 3)
@@ -118,7 +118,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 	garbled := requestUpdateOptions(run.KindDrain, m, run.RequestInput{})
 	garbled.Args = []any{map[string]any{"command": 1}}
 	handle, err := testRig.Temporal.UpdateWorkflow(t.Context(), garbled)
-	_, refused := awaitAnswer(t, handle, err)
+	_, refused := awaitUpdateResult(t, handle, err)
 	require.Contains(t, refused, "the request cannot be read: json: cannot unmarshal number")
 	require.Empty(t, readMachine(t, m).Annotations[v1alpha1.AnnotationExtend], "what is refused writes nothing")
 
@@ -147,13 +147,13 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		"somebody in Temporal who signs as ann requested extend: the backup needs longer; wrote ",
 	)
 
-	before := len(podRequests(t, p.Namespace))
+	before := len(listPodRequests(t, p.Namespace))
 	answer, refused = sendRequestToDrain(t, m, run.RequestInput{Command: "retry"})
 	require.Empty(t, refused)
 	require.Contains(t, answer, "wrote "+v1alpha1.AnnotationRetry)
 	rig.Eventually(t, "its budget is asked again", func() (bool, any) {
 		// TestRetryRepeatsAllEvictions of workflows/drain proves that the eviction is sent at once
-		return len(podRequests(t, p.Namespace)) > before, podRequests(t, p.Namespace)
+		return len(listPodRequests(t, p.Namespace)) > before, listPodRequests(t, p.Namespace)
 	})
 
 	// Only the workflow sees a change of drainTimeout. The workflow cancels the running activity and starts a new one.
@@ -211,7 +211,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 		require.Contains(t, listDeletedPods(t, p.Namespace), pod.Name, "forced, whatever the budget says")
 	}
 	accepted := 0
-	for _, w := range testRig.Workflows(t, `WorkflowType = "Drain" AND MachineNamespace = "requests"`) {
+	for _, w := range testRig.WorkflowRuns(t, `WorkflowType = "Drain" AND MachineNamespace = "requests"`) {
 		for _, event := range testRig.History(t, w.Execution.WorkflowId, w.Execution.RunId).Events {
 			if event.EventType == enumspb.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED {
 				accepted++
@@ -224,7 +224,7 @@ func TestStuckDrainTakesRequests(t *testing.T) {
 func listDeletedPods(t *testing.T, namespace string) []string {
 	t.Helper()
 	var names []string
-	for _, q := range podRequests(t, namespace) {
+	for _, q := range listPodRequests(t, namespace) {
 		if q.Verb == "delete" && q.Code == 200 {
 			names = append(names, q.Pod)
 		}
@@ -234,7 +234,7 @@ func listDeletedPods(t *testing.T, namespace string) []string {
 
 // A node is drained because its machine is updated in place; the machine is not deleted. The workflow of this drain
 // accepts requests, too.
-func TestDrainForAnUpdateTakesRequests(t *testing.T) {
+func TestDrainForAnUpdateAcceptsRequests(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "requests-update", 1, "")
 	p.DeployPods(t, "web", 1)
@@ -252,7 +252,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	require.NoError(t, err)
 	awaitBlockedDrain(t, m)
 	now := readMachine(t, m)
-	require.NotNil(t, drain.ActiveRecordWithoutDeletion(now), "%+v", now.Status)
+	require.NotNil(t, drain.ActiveStayingDrain(now), "%+v", now.Status)
 	_, refused := sendRequestToDrain(t, m, run.RequestInput{Command: "abandon-instance", Reason: "no"})
 	require.Contains(t, refused, "is not being deleted: its phase is Running")
 	_, refused = sendRequestToDrain(
@@ -271,7 +271,7 @@ func TestDrainForAnUpdateTakesRequests(t *testing.T) {
 	})
 	now = readMachine(t, m)
 	require.Equal(t, "Forced", now.Status.Drain.Result)
-	require.Nil(t, drain.ActiveRecordWithoutDeletion(now))
+	require.Nil(t, drain.ActiveStayingDrain(now))
 	_, refused = sendRequestToMachine(t, m, run.RequestInput{Command: "retry"})
 	require.Contains(t, refused, "is not being deleted", "it is over")
 }
@@ -289,7 +289,7 @@ func sendRequestToMachine(t *testing.T, m v1alpha1.Machine, in run.RequestInput)
 		}, string(run.KindMachine), run.Input{Ref: machineRef(m)}),
 		UpdateOptions: requestUpdateOptions(run.KindMachine, m, in),
 	})
-	return awaitAnswer(t, handle, err)
+	return awaitUpdateResult(t, handle, err)
 }
 
 func nodeCondition(n *corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
@@ -309,7 +309,7 @@ func TestIdleMachineIsPreservedByAWorkflowUpdate(t *testing.T) {
 	m := p.Machines(t)[0]
 	open := `WorkflowType = "Machine" AND MachineNamespace = "requests-calm" AND ExecutionStatus = "Running"`
 	rig.Eventually(t, "the machine has no open run", func() (bool, any) {
-		runs := testRig.Workflows(t, open)
+		runs := testRig.WorkflowRuns(t, open)
 		return len(runs) == 0, len(runs)
 	})
 	answer, refused := sendRequestToMachine(t, m, run.RequestInput{Command: "preserve", Reason: "what is in its memory?"})

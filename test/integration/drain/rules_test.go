@@ -31,7 +31,7 @@ func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 			Selector:          &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 		}}
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineDrainRules(p.Namespace).
 			Create(t.Context(), r1, metav1.CreateOptions{})
 		require.NoError(t, err)
@@ -43,13 +43,13 @@ func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 	p.Scale(t, 0)
 	rig.Eventually(t, "it waits for what must complete", func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
-		return c.Reason == "Blocked" && len(podRequests(t, p.Namespace)) == 1, []any{c, podRequests(t, p.Namespace)}
+		return c.Reason == "Blocked" && len(listPodRequests(t, p.Namespace)) == 1, []any{c, listPodRequests(t, p.Namespace)}
 	})
-	require.Contains(t, podRequests(t, p.Namespace)[0].Pod, "first-")
+	require.Contains(t, listPodRequests(t, p.Namespace)[0].Pod, "first-")
 	_, err := testRig.Stack.RunKubectl(t.Context(), "delete", "deployment", "-n", p.Namespace, "batch", "--wait=false")
 	require.NoError(t, err)
 	awaitMachineGone(t, m)
-	requests := podRequests(t, p.Namespace)
+	requests := listPodRequests(t, p.Namespace)
 	require.Len(t, requests, 2, "neither the pod that is kept nor the one that is waited for is asked: %v", requests)
 	require.Contains(t, requests[1].Pod, "last-")
 	require.True(
@@ -59,11 +59,11 @@ func TestDrainRulesDecideWhichPodsAreDrainedAndWhen(t *testing.T) {
 	)
 }
 
-func TestRuleWithAnInvalidOrderIsRefused(t *testing.T) {
+func TestDrainRuleWithAnInvalidOrderIsRefused(t *testing.T) {
 	t.Parallel()
 	r1 := &v1alpha1.MachineDrainRule{ObjectMeta: metav1.ObjectMeta{Name: "wrong"}}
 	r1.Spec.Drain = v1alpha1.MachineDrainRuleDrain{Behavior: v1alpha1.MachineDrainRuleBehaviorSkip, Order: new(int32(1))}
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineDrainRules("default").
 		Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "drain.order goes with behavior Drain only")
@@ -71,7 +71,7 @@ func TestRuleWithAnInvalidOrderIsRefused(t *testing.T) {
 	r1.Spec.Machines = []v1alpha1.MachineDrainRuleMachines{{Selector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Is", Values: []string{"web"}}},
 	}}}
-	_, err = testRig.Machines.MachineV1alpha1().
+	_, err = testRig.MachineClient.MachineV1alpha1().
 		MachineDrainRules("default").
 		Create(t.Context(), r1, metav1.CreateOptions{})
 	require.ErrorContains(t, err, "allowed are In and NotIn with values")

@@ -22,7 +22,7 @@ import (
 // Without its kubelet, a node confirms neither that a pod has terminated nor that a volume is detached. After five
 // minutes the drain kills the node's pods. The worker then deletes the instance, and after that the node's
 // VolumeAttachments.
-func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
+func TestUnreachableNodeIsForciblyDrained(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "unreachable", 2, "")
 	p.RunStatefulSet(t, "db", 2)
@@ -38,14 +38,14 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	stopKubelet(t, node)
 	// One pod of the node was deleted before. Without a kubelet, the deleted pod never ends.
 	require.NoError(t, testRig.Kube.CoreV1().Pods(p.Namespace).Delete(t.Context(), web[0].Name, metav1.DeleteOptions{}))
-	markNodeLongNotReady(t, node, db)
+	backdateNodeNotReady(t, node, db)
 	held := listAttachments(t, node)
 	require.Len(t, held, len(db)+1, "of the pods of db, and one that nobody claims")
 
 	p.DeleteMachine(t, m.Name)
 	awaitMachineGone(t, m)
 	var killed, present []string
-	for _, q := range podRequests(t, p.Namespace) {
+	for _, q := range listPodRequests(t, p.Namespace) {
 		require.Equal(t, "delete", q.Verb, "nobody asks the budget: %v", q)
 		require.Equal(t, 200, q.Code, "%v", q)
 		killed = append(killed, q.Pod)
@@ -63,14 +63,14 @@ func TestUnreachableNodeIsEmptiedByForce(t *testing.T) {
 	}
 	require.ElementsMatch(t, present, killed, "each is killed once, the one that was terminating too")
 	require.NotContains(t, p.ProviderIDs(t), m.Spec.ProviderID)
-	require.Subset(t, deletedObjects(t, "volumeattachments"), held)
+	require.Subset(t, listDeletedObjects(t, "volumeattachments"), held)
 	rig.Eventually(t, "nothing is attached to the node, and there is none", func() (bool, any) {
 		_, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
 		left := listAttachments(t, node)
 		return apierrors.IsNotFound(err) && len(left) == 0, []any{err, left}
 	})
 	require.Contains(t, awaitEventMessage(t, m, "DrainForced"), "node "+node+" is not ready since")
-	p.AwaitPods(t, "db", 2)
+	p.AwaitRunningPods(t, "db", 2)
 	rig.Eventually(t, "the volume of the pod that was there is attached where the new one is", func() (bool, any) {
 		on := p.AttachmentsByVolume(t)
 		for _, a := range on {
@@ -117,9 +117,9 @@ func stopKubelet(t *testing.T, node string) {
 	})
 }
 
-// markNodeLongNotReady writes into the status of an unreachable node that the node has not been ready for six minutes.
-// markNodeLongNotReady lists the volumes of the pods as in use, as the node's kubelet would.
-func markNodeLongNotReady(t *testing.T, node string, pods []corev1.Pod) {
+// backdateNodeNotReady writes into the status of an unreachable node that the node has not been ready for six minutes.
+// backdateNodeNotReady lists the volumes of the pods as in use, as the node's kubelet would.
+func backdateNodeNotReady(t *testing.T, node string, pods []corev1.Pod) {
 	t.Helper()
 	mounted := make([]string, len(pods))
 	for i, pod := range pods {

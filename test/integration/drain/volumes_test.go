@@ -34,7 +34,7 @@ func TestPodsWithVolumesMoveOneAfterTheOther(t *testing.T) {
 	awaitMachineGone(t, m)
 
 	var evicted []podRequest
-	for _, q := range podRequests(t, p.Namespace) {
+	for _, q := range listPodRequests(t, p.Namespace) {
 		require.Equal(t, "evict", q.Verb)
 		require.Equal(t, 201, q.Code)
 		evicted = append(evicted, q)

@@ -40,7 +40,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the slow ones go, the others are blocked", func() (bool, any) {
 		c := drainedCondition(readMachine(t, m))
-		return c.Reason == "Blocked" && requireSingleEvictions(t, name) == len(slow), []any{c, podRequests(t, name)}
+		return c.Reason == "Blocked" && requireOneEvictionPerPod(t, name) == len(slow), []any{c, listPodRequests(t, name)}
 	})
 	before := readMachine(t, m).Status.Deletion
 	run := listOpenDrainRuns(t, name)
@@ -73,7 +73,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 
 	p.RelaxBudget(t, "held", 1)
 	awaitMachineGone(t, m)
-	require.Equal(t, len(slow)+len(held), requireSingleEvictions(t, name))
+	require.Equal(t, len(slow)+len(held), requireOneEvictionPerPod(t, name))
 	seen := stages()
 	order := []v1alpha1.MachineDeletionStage{
 		v1alpha1.MachineDeletionDrain,
@@ -91,7 +91,7 @@ func TestTemporalLosesAllItsDataInTheMiddleOfADrain(t *testing.T) {
 // listOpenDrainRuns returns the run IDs of the open drains of a namespace.
 func listOpenDrainRuns(t *testing.T, namespace string) (runs []string) {
 	t.Helper()
-	for _, w := range testRig.Workflows(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
+	for _, w := range testRig.WorkflowRuns(t, `ExecutionStatus = "Running" AND WorkflowType = "Drain" AND MachineNamespace = "`+namespace+`"`) {
 		runs = append(runs, w.Execution.RunId)
 	}
 	return runs

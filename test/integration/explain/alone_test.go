@@ -47,7 +47,7 @@ func TestAHeldReplacementIsExplained(t *testing.T) {
 		func() (bool, any) { return isDeploymentExplained(t, p, s) },
 	)
 	t.Log(blockedCondition(p.Deployment(t)).Message)
-	requireInRunbook(t, "10: the breaker holds replacements", s.messageParts...)
+	requireTextsInRunbook(t, "10: the breaker holds replacements", s.messageParts...)
 	for _, n := range nodes {
 		labelNode(t, n.Name, "node-not-ready.stage.kwok.x-k8s.io-")
 	}
@@ -88,7 +88,7 @@ func TestExplainNamesAnOpenProviderCall(t *testing.T) {
 		"the deployment is explained in all places",
 		func() (bool, any) { return isDeploymentExplained(t, p, s) },
 	)
-	requireInRunbook(t, "12: the cloud does not answer", s.messageParts...)
+	requireTextsInRunbook(t, "12: the cloud does not answer", s.messageParts...)
 	requireMachineExplained(t, p, s.blockedReason)
 	require.NoError(t, release())
 	p.AwaitRunningMachines(t, 1)
@@ -129,7 +129,7 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 	require.Error(t, err)
 	for number, missing := range map[string]string{"13": "FAILED  heartbeats: No worker has been at work since ", "14": "FAILED  heartbeats: No bridge has been at work since "} {
 		require.Contains(t, said, missing)
-		requireInRunbook(t, number, missing)
+		requireTextsInRunbook(t, number, missing)
 	}
 
 	said, err = testRig.TryRunMillwright(t, "top", "-A")
@@ -141,7 +141,7 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 	require.Error(t, err)
 	for _, part := range []string{"FAILED  Temporal and its namespace: ", "--temporal-address sets the address, else the variable TEMPORAL_ADDRESS"} {
 		require.Contains(t, said, part)
-		requireInRunbook(t, "15", part)
+		requireTextsInRunbook(t, "15", part)
 	}
 	require.Less(
 		t,
@@ -151,7 +151,7 @@ func TestStoppedProcessesAreReported(t *testing.T) {
 	)
 	first := testRig.RunMillwright(t, "explain", "machinedeployment/down", "-n", p.Namespace)[0]
 	require.Regexp(t, "^Temporal at .* does not answer: nothing moves until it does", first)
-	requireInRunbook(t, "15", "does not answer: nothing moves until it does")
+	requireTextsInRunbook(t, "15", "does not answer: nothing moves until it does")
 
 	require.NoError(t, start())
 	p.AwaitRunningMachines(t, 2)

@@ -23,10 +23,10 @@ import (
 
 // Two commands explain a blocked machine: millwright top prints names that are arguments of millwright explain. The
 // JSON output of explain has the sentence of the status and its parts.
-func TestBlockedMachineIsExplainedAsFields(t *testing.T) {
+func TestBlockedMachineIsExplainedAsJSON(t *testing.T) {
 	require.NoError(
 		t,
-		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{rig.Canary} }),
+		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{rig.CanaryToken} }),
 	)
 	p := newPool(t, "fields", "", 0)
 	setCloudToken(t, p.Namespace, "wrong")
@@ -71,7 +71,7 @@ func TestBlockedMachineIsExplainedAsFields(t *testing.T) {
 	}
 	explained(names[ofMachine])
 	require.Equal(t, "kubectl edit secret -n fields small", said.Command)
-	setCloudToken(t, p.Namespace, rig.Canary)
+	setCloudToken(t, p.Namespace, rig.CanaryToken)
 	p.AwaitRunningMachines(t, 2)
 	p.Delete(t)
 }
@@ -89,7 +89,7 @@ func TestServedClassHasTheConditionServed(t *testing.T) {
 		"--timeout=30s",
 	)
 	require.NoError(t, err)
-	class, err := testRig.Machines.MachineV1alpha1().
+	class, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses("served").
 		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)

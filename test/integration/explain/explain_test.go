@@ -26,12 +26,12 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 func TestBlockedObjectsAreExplained(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.CanaryToken}
 	}))
 	for name, s := range situations() {
 		t.Run(name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 				status := testRig.RunMillwright(t, "rollout", "status", p.Name, "-n", p.Namespace)[0]
 				return explained == said && status == said, []string{said, explained, status}
 			})
-			requireInRunbook(t, name, s.messageParts...)
+			requireTextsInRunbook(t, name, s.messageParts...)
 			if operation := p.Deployment(t).Status.CurrentOperation; s.maxWait > 0 {
 				require.LessOrEqual(t, operation.Deadline.Sub(operation.Since.Time), s.maxWait, operation.WaitsFor)
 			}
@@ -70,9 +70,9 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 	}
 }
 
-// requireInRunbook requires that the section of a situation in docs/runbook.md contains these texts. The headings of
+// requireTextsInRunbook requires that the section of a situation in docs/runbook.md contains these texts. The headings of
 // the sections and the names of the situations begin with the same number.
-func requireInRunbook(t *testing.T, situation string, says ...string) {
+func requireTextsInRunbook(t *testing.T, situation string, says ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/runbook.md")
 	require.NoError(t, err)
@@ -128,7 +128,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 	if first, _, _ := strings.Cut(page, "\n"); first != blocked.Message {
 		return false, page
 	}
-	open := testRig.Workflows(
+	open := testRig.WorkflowRuns(
 		t,
 		fmt.Sprintf(
 			`Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = %q AND MachineDeployment = %q`,

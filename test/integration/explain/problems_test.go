@@ -23,17 +23,17 @@ const missingRightRemedy = "is each of its roles bound, and of its version? kube
 
 // A worker loses its role, but keeps its Lease. The worker reports the problem, and explain prints why the worker
 // cannot write the object.
-func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
+func TestWorkerReportsItsMissingRole(t *testing.T) {
 	p := newPool(t, "roleless", "", 1)
 	p.AwaitRunningMachines(t, 1)
 	restore := revokeRights(t, component.WorkerIdentity)
 	p.Scale(t, 2)
-	awaitProblem(t, "worker", "the worker may not ", missingRightRemedy+"millwright-worker")
+	awaitReportedProblem(t, "worker", "the worker may not ", missingRightRemedy+"millwright-worker")
 	rig.Eventually(t, "explain says it before the sentence", func() (bool, any) {
 		said := testRig.RunMillwright(t, "explain", "machinedeployment/roleless", "-n", p.Namespace)
 		return strings.HasPrefix(said[0], "The worker may not "), said
 	})
-	requireInRunbook(t, "17", missingRightRemedy+"millwright-worker")
+	requireTextsInRunbook(t, "17", missingRightRemedy+"millwright-worker")
 	restore()
 	p.AwaitRunningMachines(t, 2)
 	awaitNoProblems(t)
@@ -42,17 +42,17 @@ func TestAWorkerWithoutItsRoleSaysSo(t *testing.T) {
 }
 
 // A bridge starts without its role. The bridge writes on its Lease which right is missing.
-func TestABridgeThatStartsWithoutItsRoleSaysSo(t *testing.T) {
+func TestBridgeReportsItsMissingRoleAtStart(t *testing.T) {
 	restore := revokeRights(t, component.BridgeIdentity)
 	started := restartBridge(t)
-	awaitProblem(t, "bridge", "the bridge may not ", missingRightRemedy+"millwright-bridge")
+	awaitReportedProblem(t, "bridge", "the bridge may not ", missingRightRemedy+"millwright-bridge")
 	restore()
 	require.NoError(t, <-started)
 	awaitNoProblems(t)
 }
 
 // The API server no longer serves a resource that the worker and the bridge watch.
-func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
+func TestBridgeReportsAResourceThatIsNotServed(t *testing.T) {
 	const crd = "rolloutpolicies.machine.sapcloud.io"
 	serve := func(served string) {
 		require.NoError(t, testRig.Kube.Discovery().RESTClient().Patch(types.JSONPatchType).
@@ -63,7 +63,7 @@ func TestAResourceThatIsNotServedIsNamed(t *testing.T) {
 	serve("false")
 	t.Cleanup(func() { serve("true") })
 	started := restartBridge(t) // without a restart, the open watch of the bridge would end only minutes later
-	awaitProblem(
+	awaitReportedProblem(
 		t,
 		"bridge",
 		"the bridge cannot list "+crd,
@@ -115,8 +115,8 @@ func problemTextsOfLease(lease *coordinationv1.Lease, process string) (texts []s
 	return texts
 }
 
-// awaitProblem waits until Lease, doctor and top name a problem of a process.
-func awaitProblem(t *testing.T, process, text, remedy string) {
+// awaitReportedProblem waits until Lease, doctor and top name a problem of a process.
+func awaitReportedProblem(t *testing.T, process, text, remedy string) {
 	t.Helper()
 	rig.Eventually(t, "the Lease of the "+process+" says: "+text, func() (bool, any) {
 		texts := strings.Join(problemTexts(t, process), "\n")

@@ -102,7 +102,7 @@ func situations() map[string]situation {
 				"; it is tried again at ",
 				"`kubectl edit secret -n refused small`",
 			},
-			removeCause:         func(t *testing.T, p *rig.Pool) { setCloudToken(t, p.Namespace, rig.Canary) },
+			removeCause:         func(t *testing.T, p *rig.Pool) { setCloudToken(t, p.Namespace, rig.CanaryToken) },
 			runningMachineCount: 1,
 		},
 		"7a: the class does not exist": {
@@ -126,7 +126,7 @@ func situations() map[string]situation {
 			removeCause: func(t *testing.T, p *rig.Pool) {
 				class := rig.NewClass(p.Namespace, "")
 				class.Name = "nosuch"
-				_, err := testRig.Machines.MachineV1alpha1().
+				_, err := testRig.MachineClient.MachineV1alpha1().
 					MachineClasses(p.Namespace).
 					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -139,7 +139,7 @@ func situations() map[string]situation {
 				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.CredentialsSecretRef = "other", &corev1.SecretReference{Namespace: namespace, Name: "missing"}
-				_, err := testRig.Machines.MachineV1alpha1().
+				_, err := testRig.MachineClient.MachineV1alpha1().
 					MachineClasses(namespace).
 					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -158,7 +158,7 @@ func situations() map[string]situation {
 				"`kubectl create secret generic -n secretless missing --from-file …`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
-				credentials := rig.NewCredentials(p.Namespace)
+				credentials := rig.NewClassSecret(p.Namespace)
 				credentials.Name = "missing"
 				_, err := testRig.Kube.CoreV1().Secrets(p.Namespace).Create(t.Context(), credentials, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -191,7 +191,7 @@ func situations() map[string]situation {
 				testRig.CreateNamespace(t, namespace, "")
 				class := rig.NewClass(namespace, "")
 				class.Name, class.Provider = "elsewhere", "elsewhere"
-				_, err := testRig.Machines.MachineV1alpha1().
+				_, err := testRig.MachineClient.MachineV1alpha1().
 					MachineClasses(namespace).
 					Create(t.Context(), class, metav1.CreateOptions{})
 				require.NoError(t, err)
@@ -211,7 +211,7 @@ func situations() map[string]situation {
 				"`millwright provider list -n unserved`",
 			},
 			removeCause: func(t *testing.T, p *rig.Pool) {
-				_, err := testRig.Machines.MachineV1alpha1().
+				_, err := testRig.MachineClient.MachineV1alpha1().
 					MachineClasses(p.Namespace).
 					Patch(t.Context(), "elsewhere", types.MergePatchType, []byte(`{"provider":"virtual"}`), metav1.PatchOptions{})
 				require.NoError(t, err)
@@ -266,7 +266,7 @@ func situations() map[string]situation {
 				return p
 			},
 			blockedReason: "Volume",
-			maxWait:       2 * rig.DetachTimeout, // the timeout of the whole drain is two hours
+			maxWait:       2 * rig.VolumeDetachTimeout, // the timeout of the whole drain is two hours
 			messageParts: []string{
 				"1 of 2 machines waits to leave",
 				"volume ",

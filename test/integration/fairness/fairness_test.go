@@ -94,10 +94,10 @@ func TestHugeScaleUpDoesNotBlockOtherDeployments(t *testing.T) {
 }
 
 // listCreateCalls returns the create calls of the cloud for the machines of a namespace.
-func listCreateCalls(t *testing.T, namespace string) (calls []rig.Activity) {
+func listCreateCalls(t *testing.T, namespace string) (calls []rig.EndedActivity) {
 	t.Helper()
-	for _, history := range testRig.Histories(t, namespace) {
-		for _, a := range rig.Activities(history) {
+	for _, history := range testRig.MachineHistories(t, namespace) {
+		for _, a := range rig.EndedActivities(history) {
 			if a.Type == "CreateInstance" {
 				calls = append(calls, a)
 			}
@@ -140,7 +140,9 @@ func TestHugeScaleDownDoesNotBlockOtherDeployments(t *testing.T) {
 		list := other.Machines(t)
 		return len(list) == 1 && list[0].Status.Deletion != nil && list[0].Status.Deletion.Queued, len(list)
 	})
-	seen, err := testRig.Machines.MachineV1alpha1().Machines(metav1.NamespaceAll).Watch(t.Context(), metav1.ListOptions{})
+	seen, err := testRig.MachineClient.MachineV1alpha1().
+		Machines(metav1.NamespaceAll).
+		Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer seen.Stop()
 	huge.RelaxBudget(t, "web", 0)

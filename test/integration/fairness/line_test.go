@@ -23,10 +23,10 @@ import (
 
 // A worker has had few calls for some time. A set creates a batch of machines, and the calls of all these machines
 // start at once. The worker has an open poll for each call, so no call waits for the polls of earlier calls.
-func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
+func TestBatchOfCallsIsFetchedWithoutDelay(t *testing.T) {
 	const few = 16
 	var polls atomic.Int64 // open polls of the worker
-	options, err := testRig.Stack.TemporalOptions()
+	options, err := testRig.Stack.TemporalClientOptions()
 	require.NoError(t, err)
 	options.ConnectionOptions.DialOptions = append(options.ConnectionOptions.DialOptions, grpc.WithChainUnaryInterceptor(
 		func(ctx context.Context, method string, request, reply any, on *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
@@ -45,7 +45,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 		remote,
 		"line-cloud",
 		flags.CloudWorkerOptions(),
-		serve.NewFatalErrors(),
+		serve.NewFatalErrorStore(),
 		func(w worker.Registry) {
 			w.RegisterActivityWithOptions(func(context.Context) error { return nil }, activity.RegisterOptions{Name: "call"})
 		},
@@ -56,7 +56,7 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 		testRig.Temporal,
 		"line-callers",
 		serve.WorkerOptions(),
-		serve.NewFatalErrors(),
+		serve.NewFatalErrorStore(),
 		func(w worker.Registry) {
 			w.RegisterWorkflowWithOptions(repeatCalls, workflow.RegisterOptions{Name: "call"})
 		},
@@ -77,9 +77,9 @@ func TestABatchOfCallsIsFetchedAtOnce(t *testing.T) {
 	calls(few, 2*time.Second) // Temporal ends a poll after a second without a task
 	rig.Eventually(t, "a poll is open for each call of a batch", func() (bool, any) {
 		n := polls.Load()
-		return n >= scale.MaxBatch, n
+		return n >= scale.MaxBatchSize, n
 	})
-	calls(scale.MaxBatch, 0)
+	calls(scale.MaxBatchSize, 0)
 }
 
 // repeatCalls makes n calls, and waits for the duration every after each call.

@@ -16,7 +16,7 @@ import (
 // The API server assigns the requests of Millwright's processes to the priority level of Millwright, and their requests
 // for Leases to the priority level of leader election. The stack applies the flow schemas of an installation for the
 // stack's own users.
-func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
+func TestRequestsHaveMillwrightsPriorityLevel(t *testing.T) {
 	flows := testRig.Kube.FlowcontrolV1().FlowSchemas()
 	for _, identity := range []string{component.WorkerIdentity, component.BridgeIdentity, component.ProviderIdentity} {
 		config, err := clientcmd.BuildConfigFromFlags("", testRig.Stack.KubeconfigPath(identity))
@@ -28,7 +28,7 @@ func TestRequestsHaveThePriorityOfMillwright(t *testing.T) {
 			schema, err := flows.Get(t.Context(), name, metav1.GetOptions{})
 			require.NoError(t, err)
 			rig.Eventually(t, name+" serves "+identity, func() (bool, any) {
-				_, header := rig.AskAPIServer(t, config, path)
+				_, header := rig.GetAPIServerPath(t, config, path)
 				return header.Get("X-Kubernetes-Pf-Flowschema-Uid") == string(schema.UID), header
 			})
 		}

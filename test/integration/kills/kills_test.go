@@ -30,7 +30,7 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // slowProviderSpec is a class whose instances take some seconds to be created and deleted.
@@ -51,10 +51,10 @@ func TestAProcessIsKilledInACreationADrainAndARollout(t *testing.T) {
 // result yet. The node of the machine is deleted after the kill. The next worker runs the end of the creation again.
 // The next worker must not set the machine back to Pending, because then the machine would wait for the creation
 // timeout.
-func TestAWorkerIsKilledAfterItsReport(t *testing.T) {
+func TestWorkerIsKilledAfterItSetsAMachineRunning(t *testing.T) {
 	const name = "reported"
 	testRig.CreateNamespace(t, name, "")
-	events, err := testRig.Machines.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
+	events, err := testRig.MachineClient.MachineV1alpha1().Machines(name).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	defer events.Stop()
 	p := testRig.CreatePool(t, name, name, 1)
@@ -103,7 +103,9 @@ func testKillOfProcess(t *testing.T, victim string) {
 	rolling.AwaitRunningMachines(t, rolledPoolSize)
 	verdict()
 	rig.Eventually(t, "the drained machine is gone", func() (bool, any) {
-		_, err := testRig.Machines.MachineV1alpha1().Machines(gone.Namespace).Get(t.Context(), gone.Name, metav1.GetOptions{})
+		_, err := testRig.MachineClient.MachineV1alpha1().
+			Machines(gone.Namespace).
+			Get(t.Context(), gone.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	draining.AwaitRunningMachines(t, 2)
@@ -161,7 +163,12 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 	p.AwaitRunningMachines(t, rolledPoolSize)
 	ctx, cancel := context.WithCancel(t.Context())
 	watcher := checker.NewWatcher(
-		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{
+			MachineClient: testRig.MachineClient,
+			Kube:          testRig.Kube,
+			Cloud:         testRig.Cloud,
+			Temporal:      testRig.Temporal,
+		},
 		name,
 		checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true},
 	)
@@ -170,7 +177,7 @@ func startRollout(t *testing.T, name string) (p *rig.Pool, verdict func()) {
 		defer close(over)
 		watcher.Run(ctx)
 	}()
-	rig.Eventually(t, "the bounds are in force", func() (bool, any) { return watcher.AreBoundsInForce(), nil })
+	rig.Eventually(t, "the bounds are in force", func() (bool, any) { return watcher.BoundsMatchSpecs(), nil })
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}}}}}`)
 	return p, func() {
 		t.Helper()

@@ -36,11 +36,11 @@ func TestCopiesOfMachinesNeverDeleteInstancesOfTheOriginals(t *testing.T) {
 	testRig.CreateNamespace(t, copies, "")
 	for _, m := range p.Machines(t) {
 		c := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Namespace: copies, Name: m.Name, Labels: m.Labels}, Spec: m.Spec}
-		_, err := testRig.Machines.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
+		_, err := testRig.MachineClient.MachineV1alpha1().Machines(copies).Create(t.Context(), c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 	rig.Eventually(t, "each copy says that its instance is another Machine's", func() (bool, any) {
-		all, err := testRig.Machines.MachineV1alpha1().Machines(copies).List(t.Context(), metav1.ListOptions{})
+		all, err := testRig.MachineClient.MachineV1alpha1().Machines(copies).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		said := 0
 		for _, m := range all.Items {
@@ -94,7 +94,7 @@ func TestCopiesOfMachinesNeverDeleteInstancesOfTheOriginals(t *testing.T) {
 // Drained of each machine that is gone, by the machine's name.
 func watchDrainResults(t *testing.T, namespace string) func() map[string]string {
 	t.Helper()
-	events, err := testRig.Machines.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
+	events, err := testRig.MachineClient.MachineV1alpha1().Machines(namespace).Watch(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	t.Cleanup(events.Stop)
 	var mu sync.Mutex

@@ -39,7 +39,7 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 const smallProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small"}`
@@ -56,7 +56,7 @@ func newPool(t *testing.T, name, providerSpec string, replicas int32, template s
 	})
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_ = testRig.Machines.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
+		_ = testRig.MachineClient.MachineV1alpha1().MachineDeployments(name).Delete(ctx, name, metav1.DeleteOptions{})
 	})
 	return p
 }
@@ -133,7 +133,7 @@ func awaitEvent(t *testing.T, namespace, name, reason string) corev1.Event {
 	return found
 }
 
-func TestJoinThatNeverHappensFailsOnTime(t *testing.T) {
+func TestMachineThatNeverJoinsFailsOnTime(t *testing.T) {
 	t.Parallel()
 	// TestMachineThatNeverJoinsFailsAtItsDeadline of workflows/machine proves that a machine does not fail too late.
 	const timeout = 15 * time.Second
@@ -209,7 +209,7 @@ func TestNodeThatRecoversInTimeKeepsItsMachine(t *testing.T) {
 	require.Equal(t, v1alpha1.MachineOperationHealthCheck, m.Status.LastOperation.Type)
 }
 
-func TestReplacementIsHeldIfMostNodesDieAtOnce(t *testing.T) {
+func TestReplacementIsHeldIfMostNodesFailTogether(t *testing.T) {
 	p := newPool(t, "breaker", smallProviderSpec, 6, `{"healthTimeout":"5s"}`)
 	p.AwaitRunningMachines(t, 6)
 	before := machineNames(p, t)
@@ -256,11 +256,11 @@ func TestReplacementIsHeldIfMostNodesDieAtOnce(t *testing.T) {
 
 // A set without a deployment has no budget that limits concurrent replacements. A user deletes the Nodes of all
 // machines of the set. The breaker counts Nodes that are being deleted, so no machine fails.
-func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
+func TestNoMachineIsReplacedIfAllNodesOfASetAreDeleted(t *testing.T) {
 	const name, size = "allnodes", 4
 	testRig.CreateNamespace(t, name, smallProviderSpec)
 	labels := map[string]string{"pool": name}
-	sets := testRig.Machines.MachineV1alpha1().MachineSets(name)
+	sets := testRig.MachineClient.MachineV1alpha1().MachineSets(name)
 	_, err := sets.Create(t.Context(), &v1alpha1.MachineSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: name},
 		Spec: v1alpha1.MachineSetSpec{
@@ -270,7 +270,7 @@ func TestAllNodesOfASetAreDeletedByHand(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	machines := func() []v1alpha1.Machine {
-		list, err := testRig.Machines.MachineV1alpha1().Machines(name).List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.MachineClient.MachineV1alpha1().Machines(name).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return list.Items
 	}
@@ -377,8 +377,8 @@ func TestCreationsContinueWhenTheQuotaHasRoom(t *testing.T) {
 	})
 }
 
-// specialToken is a token that each kind of escaping changes. Each escaped form contains the canary.
-const specialToken = "odd/" + rig.Canary + "+?"
+// tokenWithSpecialCharacters is a token that each kind of escaping changes. Each escaped form contains the canary.
+const tokenWithSpecialCharacters = "odd/" + rig.CanaryToken + "+?"
 
 // The cloud refuses the token of a class for longer than the creation timeout of the machines. The test sets the
 // timeout only after the creation has stopped: the timeout includes the time before the stop, which is long on a slow
@@ -389,7 +389,7 @@ func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 	accept := func(tokens ...string) { // the cloud accepts these tokens for all classes
 		changeCloudBehaviour(t, func(b *admin.Behaviour) { b.AcceptedTokens = tokens })
 	}
-	accept(rig.Canary, specialToken)
+	accept(rig.CanaryToken, tokenWithSpecialCharacters)
 	t.Cleanup(func() { accept() })
 	testRig.CreateNamespace(t, namespace, smallProviderSpec)
 	token := func(value string) {
@@ -399,7 +399,7 @@ func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 			Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(t, err)
 	}
-	token("expired-" + rig.Canary)
+	token("expired-" + rig.CanaryToken)
 	p := testRig.CreatePool(t, namespace, namespace, 2)
 	rig.Eventually(t, "two machines are stuck", func() (bool, any) {
 		stuck := 0
@@ -432,7 +432,7 @@ func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 		require.Equal(t, "Unauthenticated", m.Status.LastOperation.ErrorCode)
 		require.Contains(t, m.Status.LastOperation.Description, "the credentials are not valid")
 	}
-	token(rig.Canary)
+	token(rig.CanaryToken)
 	p.AwaitRunningMachines(t, 2)
 	require.Equal(t, before, machineNames(p, t), "nobody was replaced for it")
 }
@@ -442,13 +442,19 @@ func TestCreationsContinueWhenTheSecretIsCorrected(t *testing.T) {
 func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 	t.Parallel()
 	const namespace = "quoted"
-	message := fmt.Sprintf("token %s may not do that; Authorization: Basic %s; GET /instances?token=%s", specialToken,
-		base64.StdEncoding.EncodeToString([]byte("millwright:"+specialToken)), url.QueryEscape(specialToken))
+	message := fmt.Sprintf(
+		"token %s may not do that; Authorization: Basic %s; GET /instances?token=%s",
+		tokenWithSpecialCharacters,
+		base64.StdEncoding.EncodeToString(
+			[]byte("millwright:"+tokenWithSpecialCharacters),
+		),
+		url.QueryEscape(tokenWithSpecialCharacters),
+	)
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.OperationCreate, Code: "PermissionDenied", Message: message, Class: namespace + "/small",
 	}))
 	testRig.CreateNamespace(t, namespace, smallProviderSpec)
-	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, specialToken)
+	patch := fmt.Appendf(nil, `{"stringData":{"token":%q}}`, tokenWithSpecialCharacters)
 	_, err := testRig.Kube.CoreV1().
 		Secrets(namespace).
 		Patch(t.Context(), "small", types.MergePatchType, patch, metav1.PatchOptions{})
@@ -462,9 +468,9 @@ func TestSecretsInCloudErrorsAreRedacted(t *testing.T) {
 		said := list[0].Status.LastOperation.Description
 		return strings.Count(said, "[redacted]") == 3 && strings.Contains(said, "may not do that"), said
 	})
-	// FindLeaks also searches for the base64 of each form
-	for _, form := range []string{specialToken, url.QueryEscape(specialToken)} {
-		places, _, err := testRig.FindLeaks(t.Context(), form)
+	// FindSecretLeaks also searches for the base64 of each form
+	for _, form := range []string{tokenWithSpecialCharacters, url.QueryEscape(tokenWithSpecialCharacters)} {
+		places, _, err := testRig.FindSecretLeaks(t.Context(), form)
 		require.NoError(t, err)
 		require.Empty(t, places)
 	}
@@ -489,7 +495,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 	})
 	p.CreateBudget(t, "web", 2) // dead pods behind a budget would block a drain until the deadline
 	victim := p.Machines(t)[0]
-	require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name}))
+	require.NoError(t, testRig.Cloud.MakeInstanceVanish(t.Context(), admin.VanishRequest{Machine: victim.Name}))
 	node := victim.Labels[v1alpha1.LabelNode]
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
@@ -519,7 +525,7 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 // provider does not report it as gone. Millwright still replaces the machine, because its Node is missing, long before
 // the health timeout. The tests TestEveryFactOf... of k8sbridge/watch prove that a write of one workflow, and not the
 // resync, wakes the next of the four workflows.
-func TestMachineWithoutNodeIsReplacedAtOnce(t *testing.T) {
+func TestMachineWithoutNodeIsReplacedImmediately(t *testing.T) {
 	t.Parallel()
 	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunningMachines(t, 2)
 	p := newPool(t, "nodegone", smallProviderSpec, 1, `{"healthTimeout":"24h"}`)
@@ -659,7 +665,7 @@ func TestBootstrapTokenExistsOnlyDuringTheJoin(t *testing.T) {
 		if token := byMachine[i.Tags.MachineUID]; token != "" {
 			data, err := testRig.Cloud.UserData(t.Context(), i.ID)
 			require.NoError(t, err)
-			require.Equal(t, "join "+token+" as "+i.Tags.Machine+" "+i.Tags.Machine, string(data))
+			require.Equal(t, "join "+token+" as "+i.Tags.MachineName+" "+i.Tags.MachineName, string(data))
 		}
 	}
 	rig.Eventually(t, "the tokens are gone", func() (bool, any) {

@@ -28,7 +28,7 @@ func annotateForPreservation(t *testing.T, p *rig.Pool, name, value string) {
 func annotateMachine(t *testing.T, p *rig.Pool, name, key, value string) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, key, value)
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)

@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/build"
 )
 
-// newModulePath is the module path after the change.
-const newModulePath = "example.com/org/machines"
+// changedModulePath is the module path after the change.
+const changedModulePath = "example.com/org/machines"
 
 func runCommand(t *testing.T, folder string, arguments ...string) (string, error) {
 	t.Helper()
@@ -56,16 +56,16 @@ func TestProjectBuildsWithAnotherModulePath(t *testing.T) {
 		assert.Contains(t, out, says)
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(repo, "new.go"), []byte("package main\n"), 0o600))
-	out, err := runCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
+	out, err := runCommand(t, repo, "make", "module-path", "NEW="+changedModulePath)
 	require.Error(t, err)
 	require.Contains(t, out, "the tree has changes: commit them first")
 	require.NoError(t, os.Remove(filepath.Join(repo, "new.go")))
 
-	mustRunCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
+	mustRunCommand(t, repo, "make", "module-path", "NEW="+changedModulePath)
 	for _, module := range []string{
 		".", "deploy/render", "deploy/release", "devstack/kubernetes", "devstack/lab", "provider/incus", "provider/mcmdriver/azure",
 	} {
-		name := strings.TrimSuffix(newModulePath+"/"+module, "/.")
+		name := strings.TrimSuffix(changedModulePath+"/"+module, "/.")
 		assert.Equal(t, name, strings.TrimSpace(mustRunCommand(t, filepath.Join(repo, module), "go", "list", "-m")))
 		packages := mustRunCommand(
 			t,
@@ -110,7 +110,7 @@ func TestProjectBuildsWithAnotherModulePath(t *testing.T) {
 	)
 	mustRunCommand(t, repo, "go", "test", "./devstack/build", "./test/mutate")
 	mustRunCommand(t, filepath.Join(repo, "deploy", "release"), "go", "vet", "./...")
-	out, err = runCommand(t, repo, "make", "module-path", "NEW="+newModulePath)
+	out, err = runCommand(t, repo, "make", "module-path", "NEW="+changedModulePath)
 	require.Error(t, err)
-	require.Contains(t, out, "the path is "+newModulePath+" already")
+	require.Contains(t, out, "the path is "+changedModulePath+" already")
 }

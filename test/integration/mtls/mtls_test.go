@@ -84,7 +84,7 @@ func runTests(m *testing.M) int {
 
 // certificateFlags returns the flags of a client with a certificate that Temporal accepts.
 func certificateFlags() []string {
-	l := testRig.Stack.Layout()
+	l := testRig.Stack.StackFolder()
 	return []string{
 		"--temporal-tls-cert-path",
 		l.TemporalClientCertificateFile(),
@@ -109,7 +109,7 @@ func clientOptions(arguments ...string) client.Options {
 			run.TemporalNamespace,
 		),
 	)
-	options, err := flags.Options()
+	options, err := flags.ClientOptions()
 	if err != nil {
 		panic(err)
 	}
@@ -126,7 +126,7 @@ func TestMachinesAreManagedWhenTemporalDemandsCertificates(t *testing.T) {
 	t.Run("nobody else is let in", func(t *testing.T) {
 		for name, arguments := range map[string][]string{
 			"without TLS":           {"--temporal-tls=false"},
-			"without a certificate": {"--temporal-tls-ca-path", testRig.Stack.Layout().TemporalCACertificateFile()},
+			"without a certificate": {"--temporal-tls-ca-path", testRig.Stack.StackFolder().TemporalCACertificateFile()},
 		} {
 			_, err := client.DialContext(t.Context(), clientOptions(arguments...))
 			require.Error(t, err, name)
@@ -146,14 +146,14 @@ func TestMachinesAreManagedWhenTemporalDemandsCertificates(t *testing.T) {
 		}
 		const works = "provider virtual can use class mtls/small: the cloud lists 2 instances"
 		assert.Equal(t, works, testRig.RunMillwright(t, append(check, certificateFlags()...)...)[0])
-		l := testRig.Stack.Layout()
+		l := testRig.Stack.StackFolder()
 		for name, path := range map[string]string{"CLIENT_CERT": l.TemporalClientCertificateFile(), "CLIENT_KEY": l.TemporalClientKeyFile(), "SERVER_CA_CERT": l.TemporalCACertificateFile()} {
 			t.Setenv("TEMPORAL_TLS_"+name+"_PATH", path)
 		}
 		assert.Equal(t, works, testRig.RunMillwright(t, check...)[0])
 	})
 	t.Run("certificates of a new CA serve processes that run", func(t *testing.T) {
-		require.NoError(t, component.WriteTemporalCertificates(testRig.Stack.Layout()))
+		require.NoError(t, component.WriteTemporalCertificates(testRig.Stack.StackFolder()))
 		require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Temporal))
 		p.Scale(t, 3)
 		p.AwaitRunningMachines(t, 3)

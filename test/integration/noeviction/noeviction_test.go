@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 
 // The worker starts although the API server has no disruption budgets to cache. A drain deletes pods with their own
 // grace period, because it cannot evict them. A drain does not delete pods that it only waits for.
-func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
+func TestDrainDeletesPodsIfEvictionIsNotServed(t *testing.T) {
 	const namespace = "noeviction"
 	testRig.CreateNamespace(t, namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"}`)
 	p := testRig.CreatePool(t, namespace, namespace, 1, rig.WithNodeLabel)
@@ -75,7 +75,12 @@ func TestDeleteInOrderKeepsOrderAndLanes(t *testing.T) {
 	require.Equal(t, vocabulary.StepDeleteInOrder, now.Status.CurrentOperation.Step)
 	require.Contains(t, awaitEvent(t, m, vocabulary.ReasonCannotEvict), "deletes in order")
 	require.Contains(t, awaitEvent(t, m, vocabulary.ReasonCannotEvict), "the API server does not serve policy/v1")
-	require.Equal(t, []string{"delete web-0 200", "delete web-1 200"}, podRequests(t, namespace), "no eviction is tried")
+	require.Equal(
+		t,
+		[]string{"delete web-0 200", "delete web-1 200"},
+		listPodRequests(t, namespace),
+		"no eviction is tried",
+	)
 
 	require.NoError(t, testRig.Kube.CoreV1().Pods(namespace).Delete(t.Context(), "job", metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine and its instance are gone", func() (bool, any) {
@@ -145,8 +150,8 @@ func awaitEvent(t *testing.T, m v1alpha1.Machine, reason string) (message string
 	return message
 }
 
-// podRequests returns the worker's requests about the pods of a namespace, from the audit log, sorted.
-func podRequests(t *testing.T, namespace string) []string {
+// listPodRequests returns the worker's requests about the pods of a namespace, from the audit log, sorted.
+func listPodRequests(t *testing.T, namespace string) []string {
 	t.Helper()
 	var found []string
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {

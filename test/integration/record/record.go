@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	writeLock           sync.Mutex // serializes the writes of histories
+	historyWriteLock    sync.Mutex // serializes the writes of histories
 	recordedEventCounts sync.Map   // number of events of each added history, by ID of the run
 
 	folderFlag = flag.String(
@@ -63,8 +63,8 @@ func SkipUnlessEnabled(t *testing.T) {
 	}
 }
 
-// KindQuery returns a query for the runs of a kind in a namespace.
-func KindQuery(k run.Kind, namespace string) string {
+// QueryForKind returns a query for the runs of a kind in a namespace.
+func QueryForKind(k run.Kind, namespace string) string {
 	return fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", k, namespace)
 }
 
@@ -74,11 +74,11 @@ const EndedRunsCondition = ` AND ExecutionStatus != "Running"`
 // OpenRunsCondition is appended to a query to find only open runs.
 const OpenRunsCondition = ` AND ExecutionStatus = "Running"`
 
-// SaveHistories stores a history of a run that a query finds and that has started all the named activities. If several
-// runs match, SaveHistories stores the longest history. The name consists of kind and situation, for example
+// SaveLongestHistory stores a history of a run that a query finds and that has started all the named activities. If several
+// runs match, SaveLongestHistory stores the longest history. The name consists of kind and situation, for example
 // drain/blocked. If the name exists already, the test fails, and the stored history does not change. A history that is
 // already stored is stored again only if it has grown.
-func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
+func SaveLongestHistory(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*nameFilterFlag); !wanted.MatchString(name) {
 		return
@@ -86,7 +86,7 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 	var longest *historypb.History
 	var id string
 	rig.Eventually(t, "a run for "+name, func() (bool, any) {
-		for _, w := range r.Workflows(t, query) {
+		for _, w := range r.WorkflowRuns(t, query) {
 			h := r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 			stored, _ := recordedEventCounts.Load(w.Execution.RunId)
 			fits := stored != len(h.Events) &&
@@ -102,8 +102,8 @@ func SaveHistories(t *testing.T, r *rig.Rig, name, query string, activities ...s
 	require.NoError(t, err)
 	repo, err := build.FindRepo("")
 	require.NoError(t, err)
-	writeLock.Lock()
-	defer writeLock.Unlock()
+	historyWriteLock.Lock()
+	defer historyWriteLock.Unlock()
 	// A failure here does not stop the recording of the next situation.
 	assert.NoError(t, addHistory(filepath.Join(repo, "workflows", "testdata", "replay"), *folderFlag, name, text))
 	t.Logf("%s: %d events", name, len(longest.Events))
@@ -151,7 +151,7 @@ func addHistory(root, folder, name string, text []byte) error {
 		return fmt.Errorf("write the history: %w", err)
 	}
 	sum := sha256.Sum256(zipped)
-	return addLineToList(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
+	return addDigestLine(filepath.Join(root, folder+".sum"), hex.EncodeToString(sum[:])+"  "+file)
 }
 
 func compressHistory(text []byte) ([]byte, error) {
@@ -167,8 +167,8 @@ func compressHistory(text []byte) ([]byte, error) {
 	return zipped.Bytes(), nil
 }
 
-// addLineToList adds a line to a list of digests. The list is sorted by the names of the files.
-func addLineToList(path, line string) error {
+// addDigestLine adds a line to a list of digests. The list is sorted by the names of the files.
+func addDigestLine(path, line string) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read the list of histories: %w", err)

@@ -39,7 +39,7 @@ func TestRecordHistories(t *testing.T) {
 	testRig.CreateNamespace(t, "life", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	life := testRig.CreatePool(t, "life", "life", 1)
 	life.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/awaited", KindQuery(run.KindMachine, "life")+EndedRunsCondition)
+	saveHistory(t, "machine/awaited", QueryForKind(run.KindMachine, "life")+EndedRunsCondition)
 	label := func(value string) {
 		_, err := testRig.Stack.RunKubectl(
 			t.Context(),
@@ -52,43 +52,43 @@ func TestRecordHistories(t *testing.T) {
 		require.NoError(t, err)
 	}
 	label("=true")
-	awaitPhase(t, life, v1alpha1.MachineUnknown)
+	awaitMachinePhase(t, life, v1alpha1.MachineUnknown)
 	label("-")
-	awaitPhase(t, life, v1alpha1.MachineRunning)
+	awaitMachinePhase(t, life, v1alpha1.MachineRunning)
 	life.Scale(t, 60)
 	life.AwaitRunningMachines(t, 60)
 	life.Scale(t, 0)
 	life.AwaitRunningMachines(t, 0)
-	saveHistory(t, "machineset/scaled-in-batches", KindQuery(run.KindMachineSet, "life")+EndedRunsCondition)
+	saveHistory(t, "machineset/scaled-in-batches", QueryForKind(run.KindMachineSet, "life")+EndedRunsCondition)
 
 	// All objects are deleted while an instance is being created.
 	testRig.CreateNamespace(t, "cut", slow)
 	cut := testRig.CreatePool(t, "cut", "cut", 2)
-	awaitStep(t, cut, "create-instance")
-	saveHistory(t, "machine/creating", KindQuery(run.KindMachine, "cut")+OpenRunsCondition)
+	awaitMachineStep(t, cut, "create-instance")
+	saveHistory(t, "machine/creating", QueryForKind(run.KindMachine, "cut")+OpenRunsCondition)
 	cut.Delete(t)
 	cut.AwaitPoolGone(t)
-	saveHistory(t, "machine/creation-interrupted", KindQuery(run.KindMachine, "cut")+EndedRunsCondition)
-	saveHistory(t, "machineset/deleted", KindQuery(run.KindMachineSet, "cut")+EndedRunsCondition)
-	saveHistory(t, "machinedeployment/deleted", KindQuery(run.KindMachineDeployment, "cut")+EndedRunsCondition)
+	saveHistory(t, "machine/creation-interrupted", QueryForKind(run.KindMachine, "cut")+EndedRunsCondition)
+	saveHistory(t, "machineset/deleted", QueryForKind(run.KindMachineSet, "cut")+EndedRunsCondition)
+	saveHistory(t, "machinedeployment/deleted", QueryForKind(run.KindMachineDeployment, "cut")+EndedRunsCondition)
 
 	// The first machine waits for a Secret, the second machine waits for a cloud without capacity, and the third
 	// machine waits for its node.
 	testRig.CreateNamespace(t, "stuck", "")
 	testRig.DeleteClassAndSecret(t, "stuck")
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses("stuck").
 		Create(t.Context(), rig.NewClass("stuck", ""), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck := testRig.CreatePool(t, "stuck", "stuck", 1)
-	awaitConditionReason(t, stuck, v1alpha1.ReasonSecretNotFound)
-	saveHistory(t, "machine/waiting-for-secret", KindQuery(run.KindMachine, "stuck")+OpenRunsCondition)
+	awaitMachineConditionReason(t, stuck, v1alpha1.ReasonSecretNotFound)
+	saveHistory(t, "machine/waiting-for-secret", QueryForKind(run.KindMachine, "stuck")+OpenRunsCondition)
 	_, err = testRig.Kube.CoreV1().
 		Secrets("stuck").
-		Create(t.Context(), rig.NewCredentials("stuck"), metav1.CreateOptions{})
+		Create(t.Context(), rig.NewClassSecret("stuck"), metav1.CreateOptions{})
 	require.NoError(t, err)
 	stuck.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/secret-appeared", KindQuery(run.KindMachine, "stuck")+EndedRunsCondition)
+	saveHistory(t, "machine/secret-appeared", QueryForKind(run.KindMachine, "stuck")+EndedRunsCondition)
 
 	testRig.CreateNamespace(t, "busy", "")
 	require.NoError(
@@ -104,14 +104,14 @@ func TestRecordHistories(t *testing.T) {
 		),
 	)
 	busy := testRig.CreatePool(t, "busy", "busy", 1)
-	awaitConditionReason(t, busy, "ResourceExhausted")
-	saveHistory(t, "machine/backing-off", KindQuery(run.KindMachine, "busy")+OpenRunsCondition)
+	awaitMachineConditionReason(t, busy, "ResourceExhausted")
+	saveHistory(t, "machine/backing-off", QueryForKind(run.KindMachine, "busy")+OpenRunsCondition)
 
 	testRig.CreateNamespace(t, "unborn", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	unborn := testRig.CreatePool(t, "unborn", "unborn", 1)
-	awaitPhase(t, unborn, v1alpha1.MachinePending)
-	saveHistory(t, "machine/awaiting-node", KindQuery(run.KindMachine, "unborn")+OpenRunsCondition)
-	saveHistory(t, "machinedeployment/open", KindQuery(run.KindMachineDeployment, "unborn")+OpenRunsCondition)
+	awaitMachinePhase(t, unborn, v1alpha1.MachinePending)
+	saveHistory(t, "machine/awaiting-node", QueryForKind(run.KindMachine, "unborn")+OpenRunsCondition)
+	saveHistory(t, "machinedeployment/open", QueryForKind(run.KindMachineDeployment, "unborn")+OpenRunsCondition)
 
 	// A node stays unhealthy. The machine of this node waits until it may be replaced, fails and is deleted.
 	testRig.CreateNamespace(t, "ill", "")
@@ -124,11 +124,11 @@ func TestRecordHistories(t *testing.T) {
 	victim := ill.Machines(t)[0].Name
 	_, err = testRig.Stack.RunKubectl(t.Context(), "label", "node", victim, "node-not-ready.stage.kwok.x-k8s.io=true")
 	require.NoError(t, err)
-	awaitPhase(t, ill, v1alpha1.MachineUnknown)
+	awaitMachinePhase(t, ill, v1alpha1.MachineUnknown)
 	saveHistory(
 		t,
 		"machine/awaiting-recovery",
-		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+OpenRunsCondition,
+		QueryForKind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+OpenRunsCondition,
 	)
 	rig.Eventually(t, "the ill machine is gone", func() (bool, any) {
 		return !slices.ContainsFunc(ill.Machines(t), func(m v1alpha1.Machine) bool { return m.Name == victim }), nil
@@ -136,9 +136,9 @@ func TestRecordHistories(t *testing.T) {
 	saveHistory(
 		t,
 		"machine/replaced",
-		KindQuery(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+EndedRunsCondition,
+		QueryForKind(run.KindMachine, "ill")+fmt.Sprintf(" AND Machine = %q", victim)+EndedRunsCondition,
 	)
-	saveHistory(t, "machinedeployment/replacing", KindQuery(run.KindMachineDeployment, "ill"))
+	saveHistory(t, "machinedeployment/replacing", QueryForKind(run.KindMachineDeployment, "ill"))
 
 	// A machine is preserved, and the node of a machine is updated in place.
 	testRig.CreateNamespace(t, "kept", "")
@@ -154,8 +154,8 @@ func TestRecordHistories(t *testing.T) {
 		v1alpha1.AnnotationPreserve+"=now",
 	)
 	require.NoError(t, err)
-	awaitStep(t, kept, "preserved")
-	saveHistory(t, "machine/preserved", KindQuery(run.KindMachine, "kept")+OpenRunsCondition)
+	awaitMachineStep(t, kept, "preserved")
+	saveHistory(t, "machine/preserved", QueryForKind(run.KindMachine, "kept")+OpenRunsCondition)
 	testRig.CreateNamespace(t, "updated", "")
 	updated := testRig.CreatePool(t, "updated", "updated", 1)
 	updated.AwaitRunningMachines(t, 1)
@@ -163,7 +163,7 @@ func TestRecordHistories(t *testing.T) {
 		_, err = testRig.Stack.RunKubectl(t.Context(), "label", "node", updated.Machines(t)[0].Name, label)
 		require.NoError(t, err)
 	}
-	awaitPhase(t, updated, v1alpha1.MachineInPlaceUpdating)
+	awaitMachinePhase(t, updated, v1alpha1.MachineInPlaceUpdating)
 	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"label",
@@ -172,14 +172,14 @@ func TestRecordHistories(t *testing.T) {
 		v1alpha1.LabelUpdateResult+"=successful",
 	)
 	require.NoError(t, err)
-	awaitPhase(t, updated, v1alpha1.MachineRunning)
-	saveHistory(t, "machine/updated-in-place", KindQuery(run.KindMachine, "updated")+EndedRunsCondition)
+	awaitMachinePhase(t, updated, v1alpha1.MachineRunning)
+	saveHistory(t, "machine/updated-in-place", QueryForKind(run.KindMachine, "updated")+EndedRunsCondition)
 
 	// A class and its Secret are deleted after the last machine.
 	ill.Delete(t)
 	ill.AwaitPoolGone(t)
 	testRig.DeleteClassAndSecret(t, "ill")
-	saveHistory(t, "machineclass/deleted", KindQuery(run.KindMachineClass, "ill")+EndedRunsCondition)
+	saveHistory(t, "machineclass/deleted", QueryForKind(run.KindMachineClass, "ill")+EndedRunsCondition)
 
 	// A rollout is paused, resumed and superseded, and another rollout is completed.
 	testRig.CreateNamespace(t, "rolled", "")
@@ -198,24 +198,24 @@ func TestRecordHistories(t *testing.T) {
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"spec":{"paused":true}}`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonDeploymentPaused)
-	saveHistory(t, "rollout/paused", KindQuery(run.KindRollout, "rolled")+OpenRunsCondition)
-	saveHistory(t, "machinedeployment/rolling", KindQuery(run.KindMachineDeployment, "rolled")+OpenRunsCondition)
+	saveHistory(t, "rollout/paused", QueryForKind(run.KindRollout, "rolled")+OpenRunsCondition)
+	saveHistory(t, "machinedeployment/rolling", QueryForKind(run.KindMachineDeployment, "rolled")+OpenRunsCondition)
 	rolled.Patch(t, `{"spec":{"paused":false}}`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	edition("3")
 	rig.Eventually(t, "the first rollout is superseded", func() (bool, any) {
-		list := testRig.Workflows(t, KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+		list := testRig.WorkflowRuns(t, QueryForKind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	saveHistory(t, "rollout/superseded", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+	saveHistory(t, "rollout/superseded", QueryForKind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonRolloutWaiting)
 	rolled.Patch(t, `{"metadata":{"annotations":{"rollout.machine.sapcloud.io/approve":"3/1 ann"}}}`)
 	awaitProgressingReason(t, rolled, v1alpha1.ReasonNewMachineSetAvailable)
-	saveHistory(t, "rollout/completed", KindQuery(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
+	saveHistory(t, "rollout/completed", QueryForKind(run.KindRollout, "rolled")+` AND ExecutionStatus = "Completed"`)
 
 	// The second sweep finds an instance without a machine.
-	sweepUntilCollected(t, "rolled")
-	saveHistory(t, "orphancollection/collected", KindQuery(run.KindOrphanCollection, "rolled")+EndedRunsCondition)
+	sweepUntilInstanceDeleted(t, "rolled")
+	saveHistory(t, "orphancollection/collected", QueryForKind(run.KindOrphanCollection, "rolled")+EndedRunsCondition)
 
 	// The node of a machine is drained. A budget first blocks the drain, and later allows it.
 	testRig.CreateNamespace(t, "drained", "")
@@ -227,38 +227,41 @@ func TestRecordHistories(t *testing.T) {
 	host, _ := drained.MachineWithPods(t, "web")
 	drained.DeleteMachine(t, host.Name)
 	of := fmt.Sprintf(" AND Machine = %q", host.Name)
-	awaitConditionReason(t, drained, "Blocked")
-	saveHistory(t, "drain/blocked", KindQuery(run.KindDrain, "drained")+OpenRunsCondition)
-	saveHistory(t, "machine/draining", KindQuery(run.KindMachine, "drained")+of+OpenRunsCondition)
+	awaitMachineConditionReason(t, drained, "Blocked")
+	saveHistory(t, "drain/blocked", QueryForKind(run.KindDrain, "drained")+OpenRunsCondition)
+	saveHistory(t, "machine/draining", QueryForKind(run.KindMachine, "drained")+of+OpenRunsCondition)
 	// After a change of drainTimeout, the drain cancels its activity, which ends with its last observation. The next
 	// activity has another ID.
 	drained.Patch(t, `{"spec":{"template":{"spec":{"drainTimeout":"5h"}}}}`)
 	rig.Eventually(t, "another activity", func() (bool, any) {
-		w := testRig.Workflows(t, KindQuery(run.KindDrain, "drained"))[0].Execution
+		w := testRig.WorkflowRuns(t, QueryForKind(run.KindDrain, "drained"))[0].Execution
 		d, err := testRig.Temporal.DescribeWorkflowExecution(t.Context(), w.WorkflowId, w.RunId)
 		require.NoError(t, err)
 		pending := d.GetPendingActivities()
 		return len(pending) == 1 && pending[0].GetActivityId() == "evict-pods-2", pending
 	})
-	saveHistory(t, "drain/given-up", KindQuery(run.KindDrain, "drained")+OpenRunsCondition)
+	saveHistory(t, "drain/given-up", QueryForKind(run.KindDrain, "drained")+OpenRunsCondition)
 	drained.RelaxBudget(t, "web", 1)
-	saveHistory(t, "drain/drained", KindQuery(run.KindDrain, "drained")+EndedRunsCondition)
-	saveHistory(t, "machine/drained-and-deleted", KindQuery(run.KindMachine, "drained")+of+EndedRunsCondition)
+	saveHistory(t, "drain/drained", QueryForKind(run.KindDrain, "drained")+EndedRunsCondition)
+	saveHistory(t, "machine/drained-and-deleted", QueryForKind(run.KindMachine, "drained")+of+EndedRunsCondition)
 
 	rig.Eventually(t, "a deployment continues as new when it has settled", func() (bool, any) {
-		list := testRig.Workflows(t, KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`)
+		list := testRig.WorkflowRuns(
+			t,
+			QueryForKind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
+		)
 		return len(list) > 0, list
 	})
 	saveHistory(
 		t,
 		"machinedeployment/continued-as-new",
-		KindQuery(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
+		QueryForKind(run.KindMachineDeployment, "life")+` AND ExecutionStatus = "ContinuedAsNew"`,
 	)
 }
 
-// sweepUntilCollected makes an instance of a namespace's class that no machine claims, and starts sweeps until the
+// sweepUntilInstanceDeleted makes an instance of a namespace's class that no machine claims, and starts sweeps until the
 // instance is gone.
-func sweepUntilCollected(t *testing.T, namespace string) {
+func sweepUntilInstanceDeleted(t *testing.T, namespace string) {
 	t.Helper()
 	testRig.CreateInstanceByHand(t, namespace, "lost")
 	sweeps := testRig.CreateSweepSchedule(t, namespace, time.Second)
@@ -285,10 +288,10 @@ func awaitProgressingReason(t *testing.T, p *rig.Pool, reason string) {
 // saveHistory saves a history of this package's stack.
 func saveHistory(t *testing.T, name, query string, activities ...string) {
 	t.Helper()
-	SaveHistories(t, testRig, name, query, activities...)
+	SaveLongestHistory(t, testRig, name, query, activities...)
 }
 
-func awaitPhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
+func awaitMachinePhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
 	t.Helper()
 	awaitMachine(
 		t,
@@ -298,14 +301,14 @@ func awaitPhase(t *testing.T, p *rig.Pool, want v1alpha1.MachinePhase) {
 	)
 }
 
-func awaitStep(t *testing.T, p *rig.Pool, want string) {
+func awaitMachineStep(t *testing.T, p *rig.Pool, want string) {
 	t.Helper()
 	awaitMachine(t, p, "step "+want, func(m v1alpha1.Machine) bool {
 		return m.Status.CurrentOperation != nil && m.Status.CurrentOperation.Step == want
 	})
 }
 
-func awaitConditionReason(t *testing.T, p *rig.Pool, reason string) {
+func awaitMachineConditionReason(t *testing.T, p *rig.Pool, reason string) {
 	t.Helper()
 	awaitMachine(t, p, "condition "+reason, func(m v1alpha1.Machine) bool {
 		for _, c := range m.Status.Conditions {

@@ -28,8 +28,8 @@ func workflowID(k run.Kind, o metav1.Object, revision ...int64) string {
 		revision...)
 }
 
-// requestByUpdate waits until a workflow is open, and sends a request to it as a Temporal update.
-func requestByUpdate(t *testing.T, id string, command request.Command) {
+// sendRequestByUpdate waits until a workflow is open, and sends a request to it as a Temporal update.
+func sendRequestByUpdate(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "ann", Reason: "a recording"}
 	rig.Eventually(t, string(command)+" is answered", func() (bool, any) {
@@ -47,15 +47,15 @@ func requestByUpdate(t *testing.T, id string, command request.Command) {
 	})
 }
 
-// requestBySignal sends a request to a workflow by a signal.
-func requestBySignal(t *testing.T, id string, command request.Command) {
+// sendRequestBySignal sends a request to a workflow by a signal.
+func sendRequestBySignal(t *testing.T, id string, command request.Command) {
 	t.Helper()
 	in := run.RequestInput{Command: command, Actor: "bob", Reason: "a recording"}
 	require.NoError(t, testRig.Temporal.SignalWorkflow(t.Context(), id, "", run.RequestMessageName, in))
 }
 
-// queryForMachine returns a condition that limits a query to the runs of one machine.
-func queryForMachine(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
+// machineQueryCondition returns a condition that limits a query to the runs of one machine.
+func machineQueryCondition(name string) string { return fmt.Sprintf(" AND Machine = %q", name) }
 
 // TestRecordRequestsForMachines records requests to machines and to their drains. The requests are sent as updates and
 // as signals, and by cancelling a workflow.
@@ -80,40 +80,56 @@ func TestRecordRequestsForMachines(t *testing.T) {
 		}
 		require.NotEmpty(t, host.Name)
 		p.DeleteMachine(t, host.Name)
-		awaitDrainedMachine(t, p, host.Name, v1alpha1.ReasonBlocked)
+		awaitDrainedReason(t, p, host.Name, v1alpha1.ReasonBlocked)
 		return host
 	}
 
 	forced := blocked()
 	id := workflowID(run.KindDrain, &forced)
-	requestByUpdate(t, id, request.Hold)
-	requestBySignal(t, id, request.Resume)
-	requestBySignal(t, id, request.Unpreserve) // the workflow refuses this request
-	requestByUpdate(t, id, request.Retry)
-	requestByUpdate(t, id, request.Force)
+	sendRequestByUpdate(t, id, request.Hold)
+	sendRequestBySignal(t, id, request.Resume)
+	sendRequestBySignal(t, id, request.Unpreserve) // the workflow refuses this request
+	sendRequestByUpdate(t, id, request.Retry)
+	sendRequestByUpdate(t, id, request.Force)
 	awaitMachineGone(t, p, forced.Name)
-	saveHistory(t, "drain/forced", KindQuery(run.KindDrain, "asked")+queryForMachine(forced.Name)+EndedRunsCondition)
+	saveHistory(
+		t,
+		"drain/forced",
+		QueryForKind(run.KindDrain, "asked")+machineQueryCondition(forced.Name)+EndedRunsCondition,
+	)
 
 	skipped := blocked()
-	requestByUpdate(t, workflowID(run.KindDrain, &skipped), request.Skip)
+	sendRequestByUpdate(t, workflowID(run.KindDrain, &skipped), request.Skip)
 	awaitMachineGone(t, p, skipped.Name)
-	saveHistory(t, "drain/skipped", KindQuery(run.KindDrain, "asked")+queryForMachine(skipped.Name)+EndedRunsCondition)
+	saveHistory(
+		t,
+		"drain/skipped",
+		QueryForKind(run.KindDrain, "asked")+machineQueryCondition(skipped.Name)+EndedRunsCondition,
+	)
 
 	cancelled := blocked()
 	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindDrain, &cancelled), ""))
 	awaitMachine(t, p, "the deletion is held", func(m v1alpha1.Machine) bool {
 		return m.Name == cancelled.Name && m.Annotations[v1alpha1.AnnotationHold] != ""
 	})
-	saveHistory(t, "drain/cancelled", KindQuery(run.KindDrain, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition)
-	awaitStep(t, p, "held")
-	saveHistory(t, "machine/held", KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+OpenRunsCondition)
-	requestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
+	saveHistory(
+		t,
+		"drain/cancelled",
+		QueryForKind(run.KindDrain, "asked")+machineQueryCondition(cancelled.Name)+EndedRunsCondition,
+	)
+	awaitMachineStep(t, p, "held")
+	saveHistory(
+		t,
+		"machine/held",
+		QueryForKind(run.KindMachine, "asked")+machineQueryCondition(cancelled.Name)+OpenRunsCondition,
+	)
+	sendRequestByUpdate(t, workflowID(run.KindMachine, &cancelled), request.Resume)
 	p.RelaxBudget(t, "web", 0)
 	awaitMachineGone(t, p, cancelled.Name)
 	saveHistory(
 		t,
 		"machine/resumed",
-		KindQuery(run.KindMachine, "asked")+queryForMachine(cancelled.Name)+EndedRunsCondition,
+		QueryForKind(run.KindMachine, "asked")+machineQueryCondition(cancelled.Name)+EndedRunsCondition,
 	)
 
 	// The cloud refuses to delete the instance, and a person requests to abandon the instance.
@@ -131,27 +147,31 @@ func TestRecordRequestsForMachines(t *testing.T) {
 	)
 	given := p.Machines(t)[0]
 	p.DeleteMachine(t, given.Name)
-	awaitConditionReason(t, p, "PermissionDenied")
+	awaitMachineConditionReason(t, p, "PermissionDenied")
 	saveHistory(
 		t,
 		"machine/deletion-refused",
-		KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+OpenRunsCondition,
+		QueryForKind(run.KindMachine, "asked")+machineQueryCondition(given.Name)+OpenRunsCondition,
 	)
-	requestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
+	sendRequestByUpdate(t, workflowID(run.KindMachine, &given), request.AbandonInstance)
 	awaitMachineGone(t, p, given.Name)
-	saveHistory(t, "machine/abandoned", KindQuery(run.KindMachine, "asked")+queryForMachine(given.Name)+EndedRunsCondition)
+	saveHistory(
+		t,
+		"machine/abandoned",
+		QueryForKind(run.KindMachine, "asked")+machineQueryCondition(given.Name)+EndedRunsCondition,
+	)
 }
 
 // A person cancels the workflow of a machine, and the next run continues the work.
-func TestRecordACancelledMachine(t *testing.T) {
+func TestRecordACancelledMachineWorkflow(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
 	testRig.CreateNamespace(t, "halted", `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"20s"}`)
 	p := testRig.CreatePool(t, "halted", "halted", 1)
-	awaitStep(t, p, "create-instance")
+	awaitMachineStep(t, p, "create-instance")
 	m := p.Machines(t)[0]
 	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), workflowID(run.KindMachine, &m), ""))
-	saveHistory(t, "machine/cancelled", KindQuery(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
+	saveHistory(t, "machine/cancelled", QueryForKind(run.KindMachine, "halted")+` AND ExecutionStatus = "Canceled"`)
 	p.Scale(t, 0)
 	p.AwaitRunningMachines(t, 0)
 }
@@ -180,40 +200,40 @@ func TestRecordRequestsForDeployments(t *testing.T) {
 		awaitProgressingReason(t, p, v1alpha1.ReasonRolloutWaiting)
 	}
 	runOf := func(id string) string { return fmt.Sprintf("WorkflowId = %q", id) }
-	setEdition(t, p, "2")
+	setTemplateEdition(t, p, "2")
 	waits()
-	requestByUpdate(t, id, request.Pause)
+	sendRequestByUpdate(t, id, request.Pause)
 	awaitProgressingReason(t, p, v1alpha1.ReasonDeploymentPaused)
-	requestBySignal(t, rolloutID(), request.Resume)
+	sendRequestBySignal(t, rolloutID(), request.Resume)
 	waits()
-	requestByUpdate(t, rolloutID(), request.Cancel)
+	sendRequestByUpdate(t, rolloutID(), request.Cancel)
 	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
 	saveHistory(t, "rollout/held", runOf(rolloutID())+EndedRunsCondition)
 	saveHistory(t, "machinedeployment/held", runOf(id)+OpenRunsCondition)
-	requestByUpdate(t, id, request.Undo)
-	requestByUpdate(t, id, request.Approve)
+	sendRequestByUpdate(t, id, request.Undo)
+	sendRequestByUpdate(t, id, request.Approve)
 	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
-	requestByUpdate(t, id, request.Start)
+	sendRequestByUpdate(t, id, request.Start)
 	waits()
 	require.NoError(t, testRig.Temporal.CancelWorkflow(t.Context(), rolloutID(), ""))
 	awaitProgressingReason(t, p, v1alpha1.ReasonRolloutHeld)
 	saveHistory(t, "rollout/cancelled", runOf(rolloutID())+EndedRunsCondition)
-	requestByUpdate(t, id, request.Resume)
+	sendRequestByUpdate(t, id, request.Resume)
 	waits()
 
 	// Another run of the deployment's workflow follows the rollout that the terminated run has started.
 	require.NoError(t, testRig.Temporal.TerminateWorkflow(t.Context(), id, "", "a recording"))
 	p.Scale(t, 4)
 	rig.Eventually(t, "another run", func() (bool, any) {
-		open := testRig.Workflows(t, runOf(id)+OpenRunsCondition)
+		open := testRig.WorkflowRuns(t, runOf(id)+OpenRunsCondition)
 		return len(open) == 1, open
 	})
-	testRig.AwaitRolloutFollower(t, rolloutID(), id)
-	requestByUpdate(t, rolloutID(), request.Approve)
+	testRig.AwaitDeploymentFollowsRollout(t, rolloutID(), id)
+	sendRequestByUpdate(t, rolloutID(), request.Approve)
 	awaitProgressingReason(t, p, v1alpha1.ReasonNewMachineSetAvailable)
 	saveHistory(t, "rollout/followed", runOf(rolloutID())+EndedRunsCondition)
 	saveHistory(t, "machinedeployment/following", runOf(id)+OpenRunsCondition)
-	setEdition(t, p, "3")
+	setTemplateEdition(t, p, "3")
 	waits()
 	last := rolloutID()
 	p.Delete(t)

@@ -23,8 +23,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// awaitDrainedMachine waits until the condition Drained of a machine has this reason.
-func awaitDrainedMachine(t *testing.T, p *rig.Pool, name, reason string) {
+// awaitDrainedReason waits until the condition Drained of a machine has this reason.
+func awaitDrainedReason(t *testing.T, p *rig.Pool, name, reason string) {
 	t.Helper()
 	awaitMachine(t, p, "Drained: "+reason, func(m v1alpha1.Machine) bool {
 		return m.Name == name && slices.ContainsFunc(m.Status.Conditions, func(c corev1.NodeCondition) bool {
@@ -41,8 +41,8 @@ func awaitMachineGone(t *testing.T, p *rig.Pool, name string) {
 	})
 }
 
-// setEdition changes the label edition of a pool's template.
-func setEdition(t *testing.T, p *rig.Pool, value string) {
+// setTemplateEdition changes the label edition of a pool's template.
+func setTemplateEdition(t *testing.T, p *rig.Pool, value string) {
 	t.Helper()
 	p.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
@@ -97,12 +97,12 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		v1alpha1.LabelCandidateForUpdate+"=true",
 		v1alpha1.LabelSelectedForUpdate+"=true",
 	)
-	awaitPhase(t, p, v1alpha1.MachineInPlaceUpdating)
-	saveHistory(t, "machine/updating-in-place", KindQuery(run.KindMachine, "renewed")+OpenRunsCondition)
+	awaitMachinePhase(t, p, v1alpha1.MachineInPlaceUpdating)
+	saveHistory(t, "machine/updating-in-place", QueryForKind(run.KindMachine, "renewed")+OpenRunsCondition)
 	labelNode(t, m.Labels[v1alpha1.LabelNode], v1alpha1.LabelUpdateResult+"="+v1alpha1.ValueUpdateSuccessful)
-	awaitPhase(t, p, v1alpha1.MachineRunning)
-	saveHistory(t, "machine/drained-and-updated", KindQuery(run.KindMachine, "renewed")+EndedRunsCondition)
-	saveHistory(t, "drain/for-an-update", KindQuery(run.KindDrain, "renewed")+EndedRunsCondition)
+	awaitMachinePhase(t, p, v1alpha1.MachineRunning)
+	saveHistory(t, "machine/drained-and-updated", QueryForKind(run.KindMachine, "renewed")+EndedRunsCondition)
+	saveHistory(t, "drain/for-an-update", QueryForKind(run.KindDrain, "renewed")+EndedRunsCondition)
 
 	testRig.CreateNamespace(t, "spared", "")
 	q := testRig.CreatePool(t, "spared", "spared", 1, func(d *v1alpha1.MachineDeployment) {
@@ -124,15 +124,15 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 	)
 	require.NoError(t, err)
 	labelNode(t, spared.Labels[v1alpha1.LabelNode], nodeNotReadyLabel)
-	awaitPhase(t, q, v1alpha1.MachineFailed)
+	awaitMachinePhase(t, q, v1alpha1.MachineFailed)
 	rig.Eventually(t, "its node is drained", func() (bool, any) {
 		list, err := testRig.Kube.CoreV1().Pods("spared").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == 0, len(list.Items)
 	})
-	saveHistory(t, "drain/for-a-preservation", KindQuery(run.KindDrain, "spared")+EndedRunsCondition)
+	saveHistory(t, "drain/for-a-preservation", QueryForKind(run.KindDrain, "spared")+EndedRunsCondition)
 	labelNode(t, spared.Labels[v1alpha1.LabelNode], nodeNotReadyLabelRemoval)
-	awaitPhase(t, q, v1alpha1.MachineRunning)
+	awaitMachinePhase(t, q, v1alpha1.MachineRunning)
 	_, err = testRig.Stack.RunKubectl(
 		t.Context(),
 		"annotate",
@@ -144,7 +144,7 @@ func TestRecordDrainsOfMachinesThatStay(t *testing.T) {
 		"--overwrite",
 	)
 	require.NoError(t, err)
-	saveHistory(t, "machine/preserved-and-recovered", KindQuery(run.KindMachine, "spared")+EndedRunsCondition)
+	saveHistory(t, "machine/preserved-and-recovered", QueryForKind(run.KindMachine, "spared")+EndedRunsCondition)
 }
 
 // A set preserves a machine that has failed, and a deployment marks the machine that the cluster autoscaler has chosen.
@@ -164,26 +164,26 @@ func TestRecordPreservedAndMarkedMachines(t *testing.T) {
 	awaitMachine(t, p, "its set preserves it", func(m v1alpha1.Machine) bool {
 		return m.Annotations[v1alpha1.AnnotationPreserve] == v1alpha1.ValuePreserveAuto
 	})
-	saveHistory(t, "machineset/preserving", KindQuery(run.KindMachineSet, "chosen"), "RequestPreservation")
+	saveHistory(t, "machineset/preserving", QueryForKind(run.KindMachineSet, "chosen"), "RequestPreservation")
 	chosen := machines[1].Name + "~" + time.Now().UTC().Format(time.RFC3339)
 	p.Patch(
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":2}}`, v1alpha1.AnnotationTriggerDeletion, chosen),
 	)
 	awaitMachineGone(t, p, machines[1].Name)
-	saveHistory(t, "machinedeployment/marking", KindQuery(run.KindMachineDeployment, "chosen"), "MarkMachines")
+	saveHistory(t, "machinedeployment/marking", QueryForKind(run.KindMachineDeployment, "chosen"), "MarkMachines")
 }
 
 // An instance vanishes in the cloud, so the machine is replaced before its health timeout. Another machine's node joins
 // with a bootstrap token.
-func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
+func TestRecordAVanishedInstanceAndABootstrapToken(t *testing.T) {
 	SkipUnlessEnabled(t)
 	t.Parallel()
 	testRig.CreateNamespace(t, "lost", "")
 	p := testRig.CreatePool(t, "lost", "lost", 2)
 	p.AwaitRunningMachines(t, 2)
 	m := p.Machines(t)[0]
-	require.NoError(t, testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: m.Name}))
+	require.NoError(t, testRig.Cloud.MakeInstanceVanish(t.Context(), admin.VanishRequest{Machine: m.Name}))
 	rig.Eventually(t, "the node has no kubelet", func() (bool, any) {
 		n, err := testRig.Kube.CoreV1().Nodes().Get(t.Context(), m.Labels[v1alpha1.LabelNode], metav1.GetOptions{})
 		require.NoError(t, err)
@@ -199,7 +199,11 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 		Patch(t.Context(), m.Labels[v1alpha1.LabelNode], types.StrategicMergePatchType, silent, metav1.PatchOptions{}, "status")
 	require.NoError(t, err)
 	awaitMachineGone(t, p, m.Name)
-	saveHistory(t, "machine/vanished", KindQuery(run.KindMachine, "lost")+queryForMachine(m.Name)+EndedRunsCondition)
+	saveHistory(
+		t,
+		"machine/vanished",
+		QueryForKind(run.KindMachine, "lost")+machineQueryCondition(m.Name)+EndedRunsCondition,
+	)
 
 	testRig.CreateNamespace(t, "joined", "")
 	_, err = testRig.Kube.CoreV1().
@@ -208,7 +212,7 @@ func TestRecordAVanishedInstanceAndAToken(t *testing.T) {
 	require.NoError(t, err)
 	q := testRig.CreatePool(t, "joined", "joined", 1)
 	q.AwaitRunningMachines(t, 1)
-	saveHistory(t, "machine/joined-with-a-token", KindQuery(run.KindMachine, "joined")+EndedRunsCondition)
+	saveHistory(t, "machine/joined-with-a-token", QueryForKind(run.KindMachine, "joined")+EndedRunsCondition)
 }
 
 // A set adopts a machine, releases it, and follows its template. The API server refuses a new machine of the set, and a
@@ -219,7 +223,7 @@ func TestRecordSets(t *testing.T) {
 	testRig.CreateNamespace(t, "owned", "")
 	p := testRig.CreatePool(t, "owned", "owned", 2)
 	p.AwaitRunningMachines(t, 2)
-	machines := testRig.Machines.MachineV1alpha1().Machines("owned")
+	machines := testRig.MachineClient.MachineV1alpha1().Machines("owned")
 	m := p.Machines(t)[0]
 	change := func(patch string) {
 		t.Helper()
@@ -230,10 +234,10 @@ func TestRecordSets(t *testing.T) {
 	done := func(situation, activity string) {
 		t.Helper()
 		rig.Eventually(t, "the set is calm", func() (bool, any) {
-			open := testRig.CountOpenWorkflows(t, "owned")
+			open := testRig.CountOpenRuns(t, "owned")
 			return open["MachineSet"] == 0, open
 		})
-		saveHistory(t, "machineset/"+situation, KindQuery(run.KindMachineSet, "owned")+EndedRunsCondition, activity)
+		saveHistory(t, "machineset/"+situation, QueryForKind(run.KindMachineSet, "owned")+EndedRunsCondition, activity)
 	}
 	change(`{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	p.AwaitRunningMachines(t, 2)
@@ -264,7 +268,7 @@ func TestRecordSets(t *testing.T) {
 			return c.Type == v1alpha1.MachineSetReplicaFailure
 		}), sets
 	})
-	saveHistory(t, "machineset/refused", KindQuery(run.KindMachineSet, "refused")+OpenRunsCondition)
+	saveHistory(t, "machineset/refused", QueryForKind(run.KindMachineSet, "refused")+OpenRunsCondition)
 	testRig.AllowMachines(t, "refused")
 	q.AwaitRunningMachines(t, 1)
 }
@@ -288,7 +292,7 @@ func TestRecordRollouts(t *testing.T) {
 		}
 	})
 	p.AwaitRunningMachines(t, 3)
-	setEdition(t, p, "2")
+	setTemplateEdition(t, p, "2")
 	saved := false
 	rig.Eventually(t, "all machines are updated in place", func() (bool, any) {
 		for _, n := range p.Nodes(t) {
@@ -299,7 +303,7 @@ func TestRecordRollouts(t *testing.T) {
 			}
 			if !saved {
 				saved = true
-				saveHistory(t, "rollout/updating-in-place", KindQuery(run.KindRollout, "inplace")+OpenRunsCondition)
+				saveHistory(t, "rollout/updating-in-place", QueryForKind(run.KindRollout, "inplace")+OpenRunsCondition)
 			}
 			n.Labels[v1alpha1.LabelUpdateResult] = v1alpha1.ValueUpdateSuccessful
 			if _, err := testRig.Kube.CoreV1().
@@ -310,9 +314,13 @@ func TestRecordRollouts(t *testing.T) {
 				require.NoError(t, err)
 			}
 		}
-		return len(testRig.Workflows(t, KindQuery(run.KindRollout, "inplace")+EndedRunsCondition)) > 0, p.Deployment(t).Status
+		return len(
+				testRig.WorkflowRuns(t, QueryForKind(run.KindRollout, "inplace")+EndedRunsCondition),
+			) > 0, p.Deployment(
+				t,
+			).Status
 	})
-	saveHistory(t, "rollout/updated-in-place", KindQuery(run.KindRollout, "inplace")+EndedRunsCondition)
+	saveHistory(t, "rollout/updated-in-place", QueryForKind(run.KindRollout, "inplace")+EndedRunsCondition)
 
 	testRig.CreateNamespace(t, "returned", "")
 	q := testRig.CreatePool(
@@ -331,28 +339,28 @@ func TestRecordRollouts(t *testing.T) {
 	q.AwaitRunningMachines(t, 2)
 	never := rig.NewClass("returned", `{"region":"eu","zone":"eu-1","instanceType":"small","neverBoots":true}`)
 	never.Name = "never"
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses("returned").
 		Create(t.Context(), never, metav1.CreateOptions{})
 	require.NoError(t, err)
 	q.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"never"}}}}}`)
 	rig.Eventually(t, "it goes back", func() (bool, any) {
-		list := testRig.Workflows(t, KindQuery(run.KindRollout, "returned")+EndedRunsCondition)
+		list := testRig.WorkflowRuns(t, QueryForKind(run.KindRollout, "returned")+EndedRunsCondition)
 		return len(list) > 0, q.Deployment(t).Status.Conditions
 	})
-	saveHistory(t, "rollout/rolled-back", KindQuery(run.KindRollout, "returned")+EndedRunsCondition)
+	saveHistory(t, "rollout/rolled-back", QueryForKind(run.KindRollout, "returned")+EndedRunsCondition)
 
 	testRig.CreateNamespace(t, "recreated", "")
 	s := testRig.CreatePool(t, "recreated", "recreated", 2, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{Type: v1alpha1.RecreateMachineDeploymentStrategyType}
 	})
 	s.AwaitRunningMachines(t, 2)
-	setEdition(t, s, "2")
+	setTemplateEdition(t, s, "2")
 	rig.Eventually(t, "all machines are new", func() (bool, any) {
-		list := testRig.Workflows(t, KindQuery(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
+		list := testRig.WorkflowRuns(t, QueryForKind(run.KindRollout, "recreated")+` AND ExecutionStatus = "Completed"`)
 		return len(list) == 1, list
 	})
-	saveHistory(t, "rollout/recreated", KindQuery(run.KindRollout, "recreated"))
+	saveHistory(t, "rollout/recreated", QueryForKind(run.KindRollout, "recreated"))
 }
 
 // TestRecordClasses records a class that gets its finalizers, a class that waits for its machines, and a check of a
@@ -363,7 +371,7 @@ func TestRecordClasses(t *testing.T) {
 	testRig.CreateNamespace(t, "classes", "")
 	p := testRig.CreatePool(t, "classes", "classes", 2)
 	p.AwaitRunningMachines(t, 2)
-	saveHistory(t, "machineclass/guarded", KindQuery(run.KindMachineClass, "classes")+EndedRunsCondition)
+	saveHistory(t, "machineclass/guarded", QueryForKind(run.KindMachineClass, "classes")+EndedRunsCondition)
 	testRig.RunMillwright(
 		t,
 		"provider",
@@ -379,10 +387,10 @@ func TestRecordClasses(t *testing.T) {
 	sweeps := testRig.CreateSweepSchedule(t, "classes", time.Second)
 	sweep := func(situation string) {
 		t.Helper()
-		had := len(testRig.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedRunsCondition))
+		had := len(testRig.WorkflowRuns(t, QueryForKind(run.KindOrphanCollection, "classes")+EndedRunsCondition))
 		require.NoError(t, sweeps.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
 		rig.Eventually(t, "the sweep has ended", func() (bool, any) {
-			list := testRig.Workflows(t, KindQuery(run.KindOrphanCollection, "classes")+EndedRunsCondition)
+			list := testRig.WorkflowRuns(t, QueryForKind(run.KindOrphanCollection, "classes")+EndedRunsCondition)
 			if len(list) <= had {
 				return false, list
 			}
@@ -400,12 +408,16 @@ func TestRecordClasses(t *testing.T) {
 
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().MachineClasses("classes").Delete(t.Context(), "small", metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().
+			MachineClasses("classes").
+			Delete(t.Context(), "small", metav1.DeleteOptions{}),
 	)
-	saveHistory(t, "machineclass/awaiting-machines", KindQuery(run.KindMachineClass, "classes")+OpenRunsCondition)
+	saveHistory(t, "machineclass/awaiting-machines", QueryForKind(run.KindMachineClass, "classes")+OpenRunsCondition)
 	p.Scale(t, 0)
 	rig.Eventually(t, "the class is gone", func() (bool, any) {
-		_, err := testRig.Machines.MachineV1alpha1().MachineClasses("classes").Get(t.Context(), "small", metav1.GetOptions{})
+		_, err := testRig.MachineClient.MachineV1alpha1().
+			MachineClasses("classes").
+			Get(t.Context(), "small", metav1.GetOptions{})
 		return apierrors.IsNotFound(err), err
 	})
 	sweep("without-a-class")

@@ -48,7 +48,9 @@ func TestMain(m *testing.M) {
 			component.ProviderWorker: {limit},
 			// the second worker gets the flags of the provider's first worker, because it runs in the stack's directory
 			component.SecondWorker: {
-				limit, "--queues=provider-virtual", "--kubeconfig=" + component.Layout("").Kubeconfig(component.ProviderIdentity),
+				limit,
+				"--queues=provider-virtual",
+				"--kubeconfig=" + component.StackFolder("").KubeconfigFile(component.ProviderIdentity),
 			},
 		},
 	}
@@ -101,7 +103,7 @@ func isAllowed(t *testing.T, user, verb, resource string) bool {
 	return answer.Status.Allowed
 }
 
-func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
+func TestOnlyTheProvidersWorkerHasTheCredentials(t *testing.T) {
 	revokeSecretRights(t)
 	rig.Eventually(t, "the core worker may read no Secret, the provider's may", func() (bool, any) {
 		core := isAllowed(t, component.WorkerIdentity, "get", "secrets") ||
@@ -137,7 +139,7 @@ func TestTheProvidersWorkerAloneHasTheCredentials(t *testing.T) {
 		return false, p.Machines(t)
 	})
 	require.Len(t, p.ProviderIDs(t), 5)
-	_, err := runProvider(t, "check", namespace+"/small")
+	_, err := runProviderCommand(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "does one run with --queues=provider-virtual?")
 	for _, name := range providerWorkers() {
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), name))
@@ -183,8 +185,8 @@ func testSharedRateLimit(t *testing.T) {
 	p.AwaitPoolGone(t)
 }
 
-// runProvider runs millwright provider, and returns its output.
-func runProvider(t *testing.T, arguments ...string) (string, error) {
+// runProviderCommand runs millwright provider, and returns its output.
+func runProviderCommand(t *testing.T, arguments ...string) (string, error) {
 	t.Helper()
 	c := providers.Command(kubecli.NewEnvironment())
 	var out bytes.Buffer
@@ -210,10 +212,10 @@ func runProvider(t *testing.T, arguments ...string) (string, error) {
 // rejects the class's credentials or the class's Secret is missing.
 func testClassChecks(t *testing.T) {
 	t.Helper()
-	said, err := runProvider(t, "check", namespace+"/small")
+	said, err := runProviderCommand(t, "check", namespace+"/small")
 	require.NoError(t, err)
 	require.Contains(t, said, "can use class remote/small: the cloud lists 5 instances")
-	said, err = runProvider(t, "list", "-n", namespace)
+	said, err = runProviderCommand(t, "list", "-n", namespace)
 	require.NoError(t, err)
 	require.Regexp(t, `remote +small +virtual +2 +5 +-`, said)
 
@@ -223,17 +225,17 @@ func testClassChecks(t *testing.T) {
 		t,
 		testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) { b.AcceptedTokens = []string{"another"} }),
 	)
-	_, err = runProvider(t, "check", namespace+"/small")
+	_, err = runProviderCommand(t, "check", namespace+"/small")
 	require.ErrorContains(t, err, "(Unauthenticated)")
-	require.NotContains(t, err.Error(), rig.Canary)
+	require.NotContains(t, err.Error(), rig.CanaryToken)
 	require.NoError(t, testRig.Cloud.SetBehaviour(t.Context(), before))
 
 	other := rig.NewClass(namespace, "")
 	other.Name, other.SecretRef.Name = "other", "none"
-	_, err = testRig.Machines.MachineV1alpha1().
+	_, err = testRig.MachineClient.MachineV1alpha1().
 		MachineClasses(namespace).
 		Create(t.Context(), other, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = runProvider(t, "check", namespace+"/other")
+	_, err = runProviderCommand(t, "check", namespace+"/other")
 	require.ErrorContains(t, err, "Secret remote/none of MachineClass other does not exist (SecretNotFound)")
 }

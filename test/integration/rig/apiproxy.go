@@ -71,15 +71,15 @@ func newAPIProxy(identity string) *APIProxy {
 		watches:        map[int]context.CancelFunc{},
 		faultCounts:    map[string]int{},
 	}
-	p.reverseProxy = sync.OnceValues(p.connect)
+	p.reverseProxy = sync.OnceValues(p.newReverseProxy)
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.EnableHTTP2 = true // the API server also supports HTTP/2
 	p.server.StartTLS()
 	return p
 }
 
-// connect reads the identity's kubeconfig, and returns a proxy to the API server that the kubeconfig names.
-func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
+// newReverseProxy reads the identity's kubeconfig, and returns a proxy to the API server that the kubeconfig names.
+func (p *APIProxy) newReverseProxy() (*httputil.ReverseProxy, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", p.kubeconfigPath)
 	if err != nil {
 		return nil, err
@@ -97,12 +97,12 @@ func (p *APIProxy) connect() (*httputil.ReverseProxy, error) {
 		Transport:     transport,
 		FlushInterval: -1,
 		ModifyResponse: func(response *http.Response) error {
-			if isWatch(response.Request) && response.StatusCode == http.StatusOK {
+			if isWatchRequest(response.Request) && response.StatusCode == http.StatusOK {
 				resource := path.Base(response.Request.URL.Path)
 				response.Body = delayedReader(
 					response.Request.Context(),
 					response.Body,
-					func() time.Duration { return p.currentDelay(resource) },
+					func() time.Duration { return p.currentWatchDelay(resource) },
 				)
 			}
 			return nil
@@ -145,8 +145,8 @@ func (p *APIProxy) FaultCounts() map[string]int {
 	return maps.Clone(p.faultCounts)
 }
 
-// currentDelay returns the current delay of events in watches of a resource.
-func (p *APIProxy) currentDelay(resource string) time.Duration {
+// currentWatchDelay returns the current delay of events in watches of a resource.
+func (p *APIProxy) currentWatchDelay(resource string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if only := p.faults.DelayedResource; only != "" && only != resource {
@@ -159,7 +159,7 @@ func (p *APIProxy) currentDelay(resource string) time.Duration {
 func (p *APIProxy) chooseFault(r *http.Request) (name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	watch, f := isWatch(r), p.faults
+	watch, f := isWatchRequest(r), p.faults
 	changes := r.Method == http.MethodPut || r.Method == http.MethodPatch || r.Method == http.MethodDelete
 	n := p.random.Float64()
 	under := func(chance float64, applies bool) bool {
@@ -214,7 +214,7 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	case "lost":
-		w = &discardingWriter{header: http.Header{}}
+		w = &discardingResponseWriter{header: http.Header{}}
 		defer panic(http.ErrAbortHandler) // this panic makes the server break the connection or the stream
 	}
 	proxy, err := p.reverseProxy()
@@ -222,7 +222,7 @@ func (p *APIProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeAPIError(w, http.StatusInternalServerError, metav1.StatusReasonInternalError, err.Error())
 		return
 	}
-	if isWatch(r) {
+	if isWatchRequest(r) {
 		ctx, end := context.WithCancel(r.Context())
 		defer p.recordWatch(end)()
 		r = r.WithContext(ctx)
@@ -245,7 +245,7 @@ func (p *APIProxy) recordWatch(end context.CancelFunc) (done func()) {
 	}
 }
 
-func isWatch(r *http.Request) bool {
+func isWatchRequest(r *http.Request) bool {
 	watch := r.URL.Query().Get("watch")
 	return watch == "true" || watch == "1"
 }
@@ -260,12 +260,12 @@ func writeAPIError(w http.ResponseWriter, code int, reason metav1.StatusReason, 
 	})
 }
 
-// discardingWriter is a ResponseWriter that discards the answer.
-type discardingWriter struct{ header http.Header }
+// discardingResponseWriter is a ResponseWriter that discards the answer.
+type discardingResponseWriter struct{ header http.Header }
 
-func (d *discardingWriter) Header() http.Header         { return d.header }
-func (d *discardingWriter) Write(b []byte) (int, error) { return len(b), nil }
-func (d *discardingWriter) WriteHeader(int)             {}
+func (d *discardingResponseWriter) Header() http.Header         { return d.header }
+func (d *discardingResponseWriter) Write(b []byte) (int, error) { return len(b), nil }
+func (d *discardingResponseWriter) WriteHeader(int)             {}
 
 // delayedReader returns a reader that delivers the pieces of body in order. Each piece waits for the value that delay
 // returned when the piece arrived. The delayed reader fails when ctx ends.
@@ -355,14 +355,14 @@ func (p *Proxies) AwaitWatches(t *testing.T) {
 // StartRigBehindProxies starts a stack as StartRig does. The stack's workers and bridges reach the API server through
 // the rig's proxies.
 func StartRigBehindProxies(ctx context.Context, dir string, options stack.Options) (*Rig, error) {
-	layout := component.Layout(dir)
+	layout := component.StackFolder(dir)
 	folder := layout.Path("proxies")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("make folder of proxies: %w", err)
 	}
 	proxies := &Proxies{
-		Worker: newAPIProxy(layout.Kubeconfig(component.WorkerIdentity)),
-		Bridge: newAPIProxy(layout.Kubeconfig(component.BridgeIdentity)),
+		Worker: newAPIProxy(layout.KubeconfigFile(component.WorkerIdentity)),
+		Bridge: newAPIProxy(layout.KubeconfigFile(component.BridgeIdentity)),
 	}
 	if options.Args = maps.Clone(options.Args); options.Args == nil {
 		options.Args = map[string][]string{}

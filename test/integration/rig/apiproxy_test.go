@@ -24,9 +24,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// newFakeAPI starts a fake API server and an APIProxy in front of it. The server counts requests by method. Each watch
+// startFakeAPIBehindProxy starts a fake API server and an APIProxy in front of it. The server counts requests by method. Each watch
 // writes a line with the number of written lines every 50 ms.
-func newFakeAPI(
+func startFakeAPIBehindProxy(
 	t *testing.T,
 ) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {
 	t.Helper()
@@ -35,7 +35,7 @@ func newFakeAPI(
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		counts[r.Method].Add(1)
 		w.Header().Set("Content-Type", "application/json")
-		if !isWatch(r) {
+		if !isWatchRequest(r) {
 			_, _ = fmt.Fprint(w, `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"n"}}`)
 			return
 		}
@@ -64,8 +64,8 @@ func newFakeAPI(
 	return p, through, func(method string) int { return int(counts[method].Load()) }, func() int { return int(told.Load()) }
 }
 
-func TestFaultsOfRequests(t *testing.T) {
-	p, through, seen, _ := newFakeAPI(t)
+func TestProxyInjectsFaultsIntoRequests(t *testing.T) {
+	p, through, seen, _ := startFakeAPIBehindProxy(t)
 	namespaces := through.CoreV1().Namespaces()
 	get := func() error { _, err := namespaces.Get(t.Context(), "n", metav1.GetOptions{}); return err }
 	remove := func() error { return namespaces.Delete(t.Context(), "n", metav1.DeleteOptions{}) }
@@ -89,8 +89,8 @@ func TestFaultsOfRequests(t *testing.T) {
 	require.Positive(t, p.FaultCounts()["busy"])
 }
 
-func TestFaultsOfWatches(t *testing.T) {
-	p, through, _, written := newFakeAPI(t)
+func TestProxyInjectsFaultsIntoWatches(t *testing.T) {
+	p, through, _, written := startFakeAPIBehindProxy(t)
 	watch := func() (*bufio.Scanner, error) {
 		body, err := through.RESTClient().Get().AbsPath("/api/v1/namespaces").Param("watch", "true").Stream(t.Context())
 		if err != nil {

@@ -21,10 +21,10 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FindLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
-// processes, the events, and the objects of machine.sapcloud.io. FindLeaks returns the places where it has found a
+// FindSecretLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
+// processes, the events, and the objects of machine.sapcloud.io. FindSecretLeaks returns the places where it has found a
 // secret, and the number of histories that it has searched.
-func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
+func (r *Rig) FindSecretLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {
 		forms = append(forms, encodedForms(secret)...)
@@ -67,7 +67,7 @@ func (r *Rig) FindLeaks(ctx context.Context, secrets ...string) (places []string
 // forEachHistory calls look with the visibility record of each run and with each event of the run's history.
 // forEachHistory returns the number of runs.
 func (r *Rig) forEachHistory(ctx context.Context, look func(where string, text []byte)) (histories int, err error) {
-	runs, err := r.listWorkflows(ctx, "")
+	runs, err := r.listWorkflowRuns(ctx, "")
 	if err != nil {
 		return 0, err
 	}

@@ -31,8 +31,8 @@ const (
 	// sleeps stay right.
 	clockSkewLine = "\tsec += testClock\n"
 
-	// skewSource is the source of a file that the overlay adds to package time.
-	skewSource = `package time
+	// clockSkewSource is the source of a file that the overlay adds to package time.
+	clockSkewSource = `package time
 
 import "syscall"
 
@@ -53,21 +53,21 @@ func readTestClock() int64 {
 `
 )
 
-// BuildSkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of
+// BuildClockSkewedWorker builds a worker in an existing folder, and returns the worker's path. The environment of
 // ClockEnvironment sets the worker's clock error. The first call compiles all packages, which takes minutes.
-func BuildSkewedWorker(folder string) (string, error) {
+func BuildClockSkewedWorker(folder string) (string, error) {
 	repo, err := build.FindRepo("")
 	if err != nil {
 		return "", err
 	}
 	binary := filepath.Join(folder, "skewed-worker")
-	return binary, buildSkewedProgram(repo, folder, "./"+build.WorkerFolder, binary)
+	return binary, buildClockSkewedProgram(repo, folder, "./"+build.WorkerFolder, binary)
 }
 
-// buildSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the folder
+// buildClockSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the folder
 // of the program's Go module.
-func buildSkewedProgram(from, folder, what, binary string) error {
-	overlay, err := writeOverlay(folder)
+func buildClockSkewedProgram(from, folder, what, binary string) error {
+	overlay, err := writeBuildOverlay(folder)
 	if err != nil {
 		return err
 	}
@@ -79,9 +79,9 @@ func buildSkewedProgram(from, folder, what, binary string) error {
 	return nil
 }
 
-// writeOverlay writes the changed files of package time and the overlay file for the go command. writeOverlay returns
+// writeBuildOverlay writes the changed files of package time and the overlay file for the go command. writeBuildOverlay returns
 // the path of the overlay file.
-func writeOverlay(folder string) (string, error) {
+func writeBuildOverlay(folder string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the sources of Go: %w", err)
@@ -96,7 +96,7 @@ func writeOverlay(folder string) (string, error) {
 		return "", err
 	}
 	replace := map[string]string{}
-	for name, content := range map[string]string{"time.go": changed, "testclock.go": skewSource} {
+	for name, content := range map[string]string{"time.go": changed, "testclock.go": clockSkewSource} {
 		file := filepath.Join(folder, name)
 		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 			return "", fmt.Errorf("write a changed file of package time: %w", err)

@@ -29,10 +29,10 @@ func main() {
 }
 `
 
-func TestBinaryWithASkewedClock(t *testing.T) {
+func TestProgramBuiltWithASkewedClock(t *testing.T) {
 	folder := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(folder, "main.go"), []byte(clockProgram), 0o600))
-	require.NoError(t, buildSkewedProgram(folder, folder, "main.go", filepath.Join(folder, "main")))
+	require.NoError(t, buildClockSkewedProgram(folder, folder, "main.go", filepath.Join(folder, "main")))
 	for _, by := range []time.Duration{0, 10 * time.Minute, -10 * time.Minute} {
 		command := exec.Command(filepath.Join(folder, "main"))
 		command.Env = ClockEnvironment(by)

@@ -37,7 +37,7 @@ func (r *Rig) CreateTaggedInstanceByHand(t *testing.T, namespace, name, uid stri
 	require.NotEqual(t, -1, at, "an instance that tells the cluster's name")
 	planted, err := r.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 		Name: name,
-		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", Machine: name, MachineUID: uid},
+		Tags: virtual.Tags{Cluster: all[at].Tags.Cluster, Class: namespace + "/small", MachineName: name, MachineUID: uid},
 		Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
 	})
 	require.NoError(t, err)
@@ -49,7 +49,9 @@ func (r *Rig) CreateTaggedInstanceByHand(t *testing.T, namespace, name, uid stri
 // it for the duration confirm. CreateSweepSchedule deletes the schedule at the end of the test.
 func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.Duration) sdk.ScheduleHandle {
 	t.Helper()
-	class, err := r.Machines.MachineV1alpha1().MachineClasses(namespace).Get(t.Context(), "small", metav1.GetOptions{})
+	class, err := r.MachineClient.MachineV1alpha1().
+		MachineClasses(namespace).
+		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
 	id := "orphans-of-a-test/" + namespace
 	handle, err := r.Temporal.ScheduleClient().Create(t.Context(), sdk.ScheduleOptions{
@@ -58,7 +60,7 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 		Paused: true,
 		Action: &sdk.ScheduleWorkflowAction{
 			ID: id, Workflow: string(run.KindOrphanCollection), TaskQueue: Installation.Shard(0).TaskQueue(run.QueueMachines),
-			TypedSearchAttributes: run.StartAttributes(namespace, run.ParentNames{Provider: class.ProviderName()}),
+			TypedSearchAttributes: run.StartSearchAttributes(namespace, run.ParentNames{Provider: class.ProviderName()}),
 			Args: []any{orphan.Input{
 				Class:    kube.Ref{Namespace: namespace, Name: "small", UID: string(class.UID)},
 				Provider: class.ProviderName(), Settings: decide.Settings{Confirm: confirm, MinAge: time.Second},
@@ -76,6 +78,6 @@ func (r *Rig) CreateSweepSchedule(t *testing.T, namespace string, confirm time.D
 // more minute. The cloud's error messages contain the credentials. MakeCloudFaulty changes neither the setting for
 // stale reads nor the setting for client tokens.
 func MakeCloudFaulty(b *admin.Behaviour) {
-	b.ChooseNodeNames, b.NodeInitDelay = true, virtual.Duration(time.Second)
+	b.ChooseNodeNames, b.NodeInitializationDelay = true, virtual.Duration(time.Second)
 	b.PageSize, b.LingerTime, b.QuoteCredentials = 2, virtual.Duration(time.Minute), true
 }

@@ -58,7 +58,7 @@ func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string
 			TaskQueue: Installation.Shard(0).TaskQueue(
 				run.QueueMachines,
 			),
-			TypedSearchAttributes: run.StartAttributes(namespace, of.owner),
+			TypedSearchAttributes: run.StartSearchAttributes(namespace, of.owner),
 		},
 		string(kind),
 		run.Input{Ref: ref, Versions: changed.Versions},
@@ -66,7 +66,7 @@ func (r *Rig) ForceReconcile(t *testing.T, kind run.Kind, namespace, name string
 	require.NoError(t, err)
 	looks = append(looks, look)
 	if kind == run.KindMachineDeployment || kind == run.KindClusterAPIDeployment {
-		for _, w := range r.Workflows(t, fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN (%q, %q) AND MachineNamespace = %q AND MachineDeployment = %q",
+		for _, w := range r.WorkflowRuns(t, fmt.Sprintf("ExecutionStatus = 'Running' AND WorkflowType IN (%q, %q) AND MachineNamespace = %q AND MachineDeployment = %q",
 			run.KindRollout, run.KindClusterAPIRollout, namespace, name)) {
 			rollout := r.Temporal.GetWorkflow(t.Context(), w.Execution.WorkflowId, w.Execution.RunId)
 			err := r.Temporal.SignalWorkflow(t.Context(), rollout.GetID(), rollout.GetRunID(), run.SignalChanged, changed)

@@ -14,12 +14,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// LargestPayloads reads the histories of all runs. For each kind of payload list, LargestPayloads returns the size of
+// LargestPayloadSizes reads the histories of all runs. For each kind of payload list, LargestPayloadSizes returns the size of
 // the largest list in bytes. A kind consists of the event type and the name of the event's workflow, activity, signal,
 // update or marker. Histories contain no query results and no heartbeats.
-func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
+func (r *Rig) LargestPayloadSizes(t *testing.T) map[string]int {
 	t.Helper()
-	runs, err := r.listWorkflows(t.Context(), "")
+	runs, err := r.listWorkflowRuns(t.Context(), "")
 	require.NoError(t, err)
 	largest := map[string]int{}
 	var mu sync.Mutex
@@ -49,7 +49,7 @@ func (r *Rig) LargestPayloads(t *testing.T) map[string]int {
 	return largest
 }
 
-// payloadSizesOfRun returns the sizes of the largest payload lists of one run, by kind as in LargestPayloads.
+// payloadSizesOfRun returns the sizes of the largest payload lists of one run, by kind as in LargestPayloadSizes.
 func (r *Rig) payloadSizesOfRun(
 	t *testing.T,
 	workflow string,
@@ -73,7 +73,7 @@ func (r *Rig) payloadSizesOfRun(
 		if name == "" {
 			name = workflow
 		}
-		forEachPayloads(event.ProtoReflect(), func(p *commonpb.Payloads) {
+		forEachPayloadList(event.ProtoReflect(), func(p *commonpb.Payloads) {
 			kind := event.EventType.String() + " " + name
 			sizes[kind] = max(sizes[kind], proto.Size(p))
 		})
@@ -109,8 +109,8 @@ func eventName(event *historypb.HistoryEvent, activities map[int64]string) strin
 	return ""
 }
 
-// forEachPayloads calls visit with each list of payloads in a message.
-func forEachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
+// forEachPayloadList calls visit with each list of payloads in a message.
+func forEachPayloadList(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 	if p, ok := m.Interface().(*commonpb.Payloads); ok {
 		visit(p)
 		return
@@ -120,15 +120,15 @@ func forEachPayloads(m protoreflect.Message, visit func(*commonpb.Payloads)) {
 		case field.IsMap() && field.MapValue().Message() != nil:
 			value.Map().
 				Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-					forEachPayloads(v.Message(), visit)
+					forEachPayloadList(v.Message(), visit)
 					return true
 				})
 		case field.IsList() && field.Message() != nil:
 			for i := range value.List().Len() {
-				forEachPayloads(value.List().Get(i).Message(), visit)
+				forEachPayloadList(value.List().Get(i).Message(), visit)
 			}
 		case !field.IsMap() && !field.IsList() && field.Message() != nil:
-			forEachPayloads(value.Message(), visit)
+			forEachPayloadList(value.Message(), visit)
 		}
 		return true
 	})

@@ -66,11 +66,11 @@ func (p *Pool) DeployPods(t *testing.T, app string, replicas int32, changes ...f
 		Spec:       appsv1.DeploymentSpec{Replicas: &replicas, Selector: selector, Template: template},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, app, int(replicas))
+	p.AwaitRunningPods(t, app, int(replicas))
 }
 
-// AwaitPods waits until n pods of an app run and are not being deleted.
-func (p *Pool) AwaitPods(t *testing.T, app string, n int) {
+// AwaitRunningPods waits until n pods of an app run and are not being deleted.
+func (p *Pool) AwaitRunningPods(t *testing.T, app string, n int) {
 	t.Helper()
 	Eventually(t, fmt.Sprintf("%d pods of %s run", n, app), func() (bool, any) {
 		running := 0
@@ -135,7 +135,7 @@ func (p *Pool) RelaxBudgetAndAwaitEffect(t *testing.T, app string, keep int32) t
 	require.NoError(t, err)
 	defer w.Stop()
 	p.RelaxBudget(t, app, keep)
-	for late := time.After(longestWait); ; {
+	for late := time.After(maxConditionWait); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of budget %s has ended", app)
@@ -177,6 +177,6 @@ func (p *Pool) DeleteMachine(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(
 		t,
-		p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}),
+		p.rig.MachineClient.MachineV1alpha1().Machines(p.Namespace).Delete(t.Context(), name, metav1.DeleteOptions{}),
 	)
 }

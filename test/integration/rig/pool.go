@@ -22,14 +22,14 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// Canary is in every Secret of a test. The canary must never be in a history, a log, a metric or an event.
-const Canary = "canary-9c1f4be27d"
+// CanaryToken is in every Secret of a test. The canary must never be in a history, a log, a metric or an event.
+const CanaryToken = "canary-9c1f4be27d"
 
-// NewCredentials returns the Secret of the class "small".
-func NewCredentials(namespace string) *corev1.Secret {
+// NewClassSecret returns the Secret of the class "small".
+func NewClassSecret(namespace string) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: namespace},
-		StringData: map[string]string{"token": Canary, "userData": "#cloud-config " + Canary},
+		StringData: map[string]string{"token": CanaryToken, "userData": "#cloud-config " + CanaryToken},
 	}
 }
 
@@ -74,7 +74,9 @@ func (r *Rig) CreatePool(
 	for _, change := range changes {
 		change(d)
 	}
-	_, err := r.Machines.MachineV1alpha1().MachineDeployments(namespace).Create(t.Context(), d, metav1.CreateOptions{})
+	_, err := r.MachineClient.MachineV1alpha1().
+		MachineDeployments(namespace).
+		Create(t.Context(), d, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return &Pool{rig: r, Namespace: namespace, Name: name}
 }
@@ -84,7 +86,9 @@ func (r *Rig) CreatePolicy(t *testing.T, namespace, name string, spec v1alpha1.R
 	t.Helper()
 	spec.Targets = []v1alpha1.RolloutPolicyTarget{{Name: name}}
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: spec}
-	_, err := r.Machines.MachineV1alpha1().RolloutPolicies(namespace).Create(t.Context(), policy, metav1.CreateOptions{})
+	_, err := r.MachineClient.MachineV1alpha1().
+		RolloutPolicies(namespace).
+		Create(t.Context(), policy, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
@@ -102,7 +106,7 @@ func (p *Pool) Scale(t *testing.T, replicas int) {
 // Patch applies a merge patch to the MachineDeployment.
 func (p *Pool) Patch(t *testing.T, patch string) {
 	t.Helper()
-	_, err := p.rig.Machines.MachineV1alpha1().
+	_, err := p.rig.MachineClient.MachineV1alpha1().
 		MachineDeployments(p.Namespace).
 		Patch(context.WithoutCancel(t.Context()), p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -113,14 +117,16 @@ func (p *Pool) Delete(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
-		p.rig.Machines.MachineV1alpha1().MachineDeployments(p.Namespace).Delete(t.Context(), p.Name, metav1.DeleteOptions{}),
+		p.rig.MachineClient.MachineV1alpha1().
+			MachineDeployments(p.Namespace).
+			Delete(t.Context(), p.Name, metav1.DeleteOptions{}),
 	)
 }
 
 // Deployment reads the MachineDeployment.
 func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 	t.Helper()
-	d, err := p.rig.Machines.MachineV1alpha1().
+	d, err := p.rig.MachineClient.MachineV1alpha1().
 		MachineDeployments(p.Namespace).
 		Get(t.Context(), p.Name, metav1.GetOptions{})
 	require.NoError(t, err)
@@ -130,7 +136,7 @@ func (p *Pool) Deployment(t *testing.T) *v1alpha1.MachineDeployment {
 // Machines reads the pool's machines. Machines returns nil if the API server does not answer.
 func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
-	list, err := p.rig.Machines.MachineV1alpha1().
+	list, err := p.rig.MachineClient.MachineV1alpha1().
 		Machines(p.Namespace).
 		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 	if err != nil {
@@ -142,7 +148,7 @@ func (p *Pool) Machines(t *testing.T) []v1alpha1.Machine {
 // Sets reads the pool's MachineSets.
 func (p *Pool) Sets(t *testing.T) []v1alpha1.MachineSet {
 	t.Helper()
-	list, err := p.rig.Machines.MachineV1alpha1().
+	list, err := p.rig.MachineClient.MachineV1alpha1().
 		MachineSets(p.Namespace).
 		List(t.Context(), metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 	require.NoError(t, err)
@@ -220,7 +226,12 @@ func (p *Pool) AwaitPoolGone(t *testing.T) {
 // machine is gone.
 func (p *Pool) AwaitMachineGone(t *testing.T, m v1alpha1.Machine) time.Time {
 	t.Helper()
-	last := p.awaitEvent(t, m, "is gone", func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted })
+	last := p.awaitWatchEvent(
+		t,
+		m,
+		"is gone",
+		func(e watch.EventType, _ *v1alpha1.Machine) bool { return e == watch.Deleted },
+	)
 	require.NotNil(t, last.DeletionTimestamp)
 	return last.DeletionTimestamp.Time
 }
@@ -234,7 +245,7 @@ func (p *Pool) AwaitVersionWithCondition(
 	condition func(*v1alpha1.Machine) bool,
 ) *v1alpha1.Machine {
 	t.Helper()
-	return p.awaitEvent(
+	return p.awaitWatchEvent(
 		t,
 		m,
 		is,
@@ -242,20 +253,20 @@ func (p *Pool) AwaitVersionWithCondition(
 	)
 }
 
-// awaitEvent waits for a watch event of the machine m after its version m.
-func (p *Pool) awaitEvent(
+// awaitWatchEvent waits for a watch event of the machine m after its version m.
+func (p *Pool) awaitWatchEvent(
 	t *testing.T,
 	m v1alpha1.Machine,
 	is string,
 	wanted func(watch.EventType, *v1alpha1.Machine) bool,
 ) *v1alpha1.Machine {
 	t.Helper()
-	w, err := p.rig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+	w, err := p.rig.MachineClient.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
 	})
 	require.NoError(t, err)
 	defer w.Stop()
-	for late := time.After(longestWait); ; {
+	for late := time.After(maxConditionWait); ; {
 		select {
 		case event, open := <-w.ResultChan():
 			require.True(t, open, "the watch of machine %s has ended", m.Name)
@@ -265,7 +276,7 @@ func (p *Pool) awaitEvent(
 				return now
 			}
 		case <-late:
-			require.Failf(t, "it did not happen", "machine %s %s: not within %s", m.Name, is, longestWait)
+			require.Failf(t, "it did not happen", "machine %s %s: not within %s", m.Name, is, maxConditionWait)
 		}
 	}
 }
@@ -277,7 +288,7 @@ func (p *Pool) ProviderIDs(t *testing.T) []string {
 	require.NoError(t, err)
 	var ids []string
 	for _, i := range all {
-		if len(i.Tags.Machine) > len(p.Name) && i.Tags.Machine[:len(p.Name)+1] == p.Name+"-" {
+		if len(i.Tags.MachineName) > len(p.Name) && i.Tags.MachineName[:len(p.Name)+1] == p.Name+"-" {
 			ids = append(ids, i.ProviderID)
 		}
 	}
@@ -321,7 +332,7 @@ func (r *Rig) RefuseMachines(t *testing.T, namespace, expression, message string
 	require.NoError(t, err)
 	Eventually(t, "the API server has taken up the policy", func() (bool, any) {
 		m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "m-2"}, Spec: NewMachineSpec()}
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := r.MachineClient.MachineV1alpha1().
 			Machines(namespace).
 			Create(t.Context(), m, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), message), err

@@ -77,7 +77,7 @@ func (r *Rig) ResetTemporal(t *testing.T) {
 // DeleteTemporalData first searches the histories for the canary, because afterwards the histories are lost.
 func (r *Rig) DeleteTemporalData(t *testing.T) {
 	t.Helper()
-	leaks, _, err := r.FindLeaks(t.Context(), Canary)
+	leaks, _, err := r.FindSecretLeaks(t.Context(), CanaryToken)
 	require.NoError(t, err)
 	require.Empty(t, leaks, "SECRET LEAKED")
 	require.NoError(t, r.Stack.KillComponent(t.Context(), component.Temporal))

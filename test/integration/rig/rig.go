@@ -42,13 +42,13 @@ const Installation run.Installation = component.ClusterName
 
 // Rig is a running stack with clients.
 type Rig struct {
-	Stack    *stack.Stack
-	Machines versioned.Interface
-	Kube     kubernetes.Interface
-	Cloud    *admin.Client
-	Temporal client.Client
-	Proxies  *Proxies // set only if StartRigBehindProxies has started the stack
-	Secrets  []string // further secrets of this stack's processes; FindLeaks must not find them
+	Stack         *stack.Stack
+	MachineClient versioned.Interface
+	Kube          kubernetes.Interface
+	Cloud         *admin.Client
+	Temporal      client.Client
+	Proxies       *Proxies // set only if StartRigBehindProxies has started the stack
+	Secrets       []string // further secrets of this stack's processes; FindSecretLeaks must not find them
 }
 
 // StartRig starts a stack and connects to it. The stack stops when this process exits. TestMain calls StartRig, and
@@ -69,8 +69,8 @@ func connectToStack(s *stack.Stack) (*Rig, error) {
 		return nil, err
 	}
 	config.QPS, config.Burst = 500, 1000
-	r := &Rig{Stack: s, Cloud: admin.NewClient(s.CloudURL())}
-	if r.Machines, err = versioned.NewForConfig(config); err != nil {
+	r := &Rig{Stack: s, Cloud: admin.NewClient(s.VirtualCloudURL())}
+	if r.MachineClient, err = versioned.NewForConfig(config); err != nil {
 		return nil, err
 	}
 	// use Protobuf, because test/checker lists all nodes several times per second
@@ -79,7 +79,7 @@ func connectToStack(s *stack.Stack) (*Rig, error) {
 	if r.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	temporal, err := s.TemporalOptions()
+	temporal, err := s.TemporalClientOptions()
 	if err != nil {
 		return nil, err
 	}
@@ -149,12 +149,12 @@ func (r *Rig) printLogs(clusterAPI bool) {
 // checkOutput returns 1 if a process of the stack has written a secret, or if a run has shown a step that
 // docs/reference/words.md does not list. Otherwise checkOutput returns 0.
 func (r *Rig) checkOutput(ctx context.Context) int {
-	return max(r.checkCanary(), r.checkStepNames(ctx))
+	return max(r.checkSecretLeaks(), r.checkStepNames(ctx))
 }
 
-// checkCanary returns 1 if a secret of the tests is in a place other than its Secret or its file, and otherwise 0.
-func (r *Rig) checkCanary() int {
-	places, histories, err := r.FindLeaks(context.Background(), append(r.Secrets, Canary)...)
+// checkSecretLeaks returns 1 if a secret of the tests is in a place other than its Secret or its file, and otherwise 0.
+func (r *Rig) checkSecretLeaks() int {
+	places, histories, err := r.FindSecretLeaks(context.Background(), append(r.Secrets, CanaryToken)...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "look for the canary:", err)
 		return 1
@@ -171,10 +171,10 @@ func (r *Rig) checkCanary() int {
 	return min(len(places), 1)
 }
 
-// longestWait is the maximum wait of a test for a condition. longestWait only ends a test that would otherwise wait for
+// maxConditionWait is the maximum wait of a test for a condition. maxConditionWait only ends a test that would otherwise wait for
 // ever, and does not measure Millwright. On a computer with two idle processors, no test waits longer than two minutes
 // for a condition.
-const longestWait = 10 * time.Minute
+const maxConditionWait = 10 * time.Minute
 
 // Eventually calls condition every 100 ms until condition returns true, for at most 10 minutes. The failure message
 // contains the last value of saw. To test a duration, compare the times that the API server, Temporal and Millwright
@@ -186,8 +186,8 @@ func Eventually(t *testing.T, what string, condition func() (done bool, saw any)
 		if done {
 			return
 		}
-		if time.Since(began) > longestWait {
-			require.Failf(t, "it did not happen", "%s: not within %s; saw: %v", what, longestWait, saw)
+		if time.Since(began) > maxConditionWait {
+			require.Failf(t, "it did not happen", "%s: not within %s; saw: %v", what, maxConditionWait, saw)
 		}
 	}
 }
@@ -219,9 +219,9 @@ func (r *Rig) CreateNamespace(t *testing.T, name, providerSpec string) {
 		Namespaces().
 		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, NewCredentials(name), metav1.CreateOptions{})
+	_, err = r.Kube.CoreV1().Secrets(name).Create(ctx, NewClassSecret(name), metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = r.Machines.MachineV1alpha1().
+	_, err = r.MachineClient.MachineV1alpha1().
 		MachineClasses(name).
 		Create(ctx, NewClass(name, providerSpec), metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -231,7 +231,7 @@ func (r *Rig) CreateNamespace(t *testing.T, name, providerSpec string) {
 // because both have finalizers.
 func (r *Rig) DeleteClassAndSecret(t *testing.T, namespace string) {
 	t.Helper()
-	classes, secrets := r.Machines.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
+	classes, secrets := r.MachineClient.MachineV1alpha1().MachineClasses(namespace), r.Kube.CoreV1().Secrets(namespace)
 	require.NoError(t, classes.Delete(t.Context(), "small", metav1.DeleteOptions{}))
 	require.NoError(t, secrets.Delete(t.Context(), "small", metav1.DeleteOptions{}))
 	Eventually(t, "class and Secret are gone", func() (bool, any) {

@@ -26,35 +26,35 @@ import (
 // sharedFolderVariable is the environment variable with the folder of the shared stack.
 const sharedFolderVariable = "MILLWRIGHT_TEST_STACK"
 
-// sharedOptions returns the options of the shared stack. Three options differ from the defaults:
+// sharedStackOptions returns the options of the shared stack. Three options differ from the defaults:
 //
 //   - Fewer nodes are drained at a time, so that a test can see a queue of drains.
 //   - At most 20 s are between two calls after a quota error, so that a test waits less.
 //   - A deletion waits longer for volumes, so that the timeout does not end the wait in a slow test.
-func sharedOptions() stack.Options {
+func sharedStackOptions() stack.Options {
 	return stack.Options{Args: map[string][]string{component.Worker: {
 		fmt.Sprintf(
 			"--max-drains=%d",
 			MaxDrains,
 		),
 		"--resource-exhausted-retry=20s",
-		"--pv-detach-timeout=" + DetachTimeout.String(),
+		"--pv-detach-timeout=" + VolumeDetachTimeout.String(),
 	}}}
 }
 
-// DetachTimeout is the maximum wait of a deletion for volumes on the shared stack.
-const DetachTimeout = 30 * time.Minute
+// VolumeDetachTimeout is the maximum wait of a deletion for volumes on the shared stack.
+const VolumeDetachTimeout = 30 * time.Minute
 
 // MaxDrains is the maximum number of nodes that are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainShared runs tests as Main does, on the stack that the environment variable names. The test packages use the
+// MainOnSharedStack runs tests as Main does, on the stack that the environment variable names. The test packages use the
 // shared stack one after the other. Each package deletes its machines when its tests end. If the environment variable
-// is not set, MainShared starts a stack with the same options.
-func MainShared(m *testing.M, use func(*Rig)) int {
+// is not set, MainOnSharedStack starts a stack with the same options.
+func MainOnSharedStack(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolderVariable)
 	if dir == "" {
-		return Main(m, sharedOptions(), use)
+		return Main(m, sharedStackOptions(), use)
 	}
 	s, err := stack.Open(dir)
 	if err != nil {
@@ -91,14 +91,14 @@ func StartSharedStack(ctx context.Context) (*SharedStack, error) {
 	if err != nil {
 		return nil, err
 	}
-	r, err := StartRig(ctx, dir, sharedOptions())
+	r, err := StartRig(ctx, dir, sharedStackOptions())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the shared stack: %w", err), os.RemoveAll(dir))
 	}
 	return &SharedStack{r, dir}, nil
 }
 
-// EnvironmentVariable returns the environment variable, as NAME=VALUE, by which MainShared finds the stack.
+// EnvironmentVariable returns the environment variable, as NAME=VALUE, by which MainOnSharedStack finds the stack.
 func (s *SharedStack) EnvironmentVariable() string { return sharedFolderVariable + "=" + s.dir }
 
 // Stop stops the stack. Unless ctx has ended, Stop first runs checkOutput, and returns an error if checkOutput
@@ -135,7 +135,7 @@ func (r *Rig) clearStack(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(
 		ctx,
 		200*time.Millisecond,
-		longestWait,
+		maxConditionWait,
 		true,
 		func(ctx context.Context) (bool, error) {
 			namespaces, err := r.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
@@ -192,12 +192,12 @@ func (r *Rig) cleanUpNamespace(ctx context.Context, namespace corev1.Namespace, 
 	if !release {
 		return nil
 	}
-	machines, err := r.Machines.MachineV1alpha1().Machines(namespace.Name).List(ctx, metav1.ListOptions{})
+	machines, err := r.MachineClient.MachineV1alpha1().Machines(namespace.Name).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for _, m := range machines.Items {
-		_, err := r.Machines.MachineV1alpha1().
+		_, err := r.MachineClient.MachineV1alpha1().
 			Machines(m.Namespace).
 			Patch(ctx, m.Name, types.MergePatchType, []byte(none), metav1.PatchOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -51,7 +51,7 @@ func (r *Rig) findUnknownSteps(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := r.listWorkflows(ctx, "Step IS NOT NULL")
+	runs, err := r.listWorkflowRuns(ctx, "Step IS NOT NULL")
 	if err != nil {
 		return nil, err
 	}
@@ -69,16 +69,16 @@ func (r *Rig) findUnknownSteps(ctx context.Context) (map[string]string, error) {
 	return unknown, nil
 }
 
-// Workflows returns the runs that match a visibility query, the newest run first. An empty query matches all runs.
-func (r *Rig) Workflows(t *testing.T, query string) []*workflowpb.WorkflowExecutionInfo {
+// WorkflowRuns returns the runs that match a visibility query, the newest run first. An empty query matches all runs.
+func (r *Rig) WorkflowRuns(t *testing.T, query string) []*workflowpb.WorkflowExecutionInfo {
 	t.Helper()
-	all, err := r.listWorkflows(t.Context(), query)
+	all, err := r.listWorkflowRuns(t.Context(), query)
 	require.NoError(t, err)
 	return all
 }
 
-// listWorkflows retries a request if Temporal does not answer within the SDK's timeout of 10 s, as on a slow computer.
-func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
+// listWorkflowRuns retries a request if Temporal does not answer within the SDK's timeout of 10 s, as on a slow computer.
+func (r *Rig) listWorkflowRuns(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
 		answer, err := r.Temporal.ListWorkflow(
@@ -99,11 +99,11 @@ func (r *Rig) listWorkflows(ctx context.Context, query string) (all []*workflowp
 	}
 }
 
-// CountOpenWorkflows counts the open runs for the objects of a namespace, by workflow type.
-func (r *Rig) CountOpenWorkflows(t *testing.T, namespace string) map[string]int {
+// CountOpenRuns counts the open runs for the objects of a namespace, by workflow type.
+func (r *Rig) CountOpenRuns(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	count := map[string]int{}
-	for _, w := range r.Workflows(t, fmt.Sprintf(`ExecutionStatus = "Running" AND MachineNamespace = %q`, namespace)) {
+	for _, w := range r.WorkflowRuns(t, fmt.Sprintf(`ExecutionStatus = "Running" AND MachineNamespace = %q`, namespace)) {
 		count[w.Type.Name]++
 	}
 	return count
@@ -134,19 +134,19 @@ func (r *Rig) History(t *testing.T, id, run string) *historypb.History {
 	return history
 }
 
-// Histories returns the histories of the runs for the machines of a namespace, by run ID.
-func (r *Rig) Histories(t *testing.T, namespace string) map[string]*historypb.History {
+// MachineHistories returns the histories of the runs for the machines of a namespace, by run ID.
+func (r *Rig) MachineHistories(t *testing.T, namespace string) map[string]*historypb.History {
 	t.Helper()
 	histories := map[string]*historypb.History{}
-	for _, w := range r.Workflows(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindMachine, namespace)) {
+	for _, w := range r.WorkflowRuns(t, fmt.Sprintf("WorkflowType = %q AND MachineNamespace = %q", run.KindMachine, namespace)) {
 		histories[w.Execution.RunId] = r.History(t, w.Execution.WorkflowId, w.Execution.RunId)
 	}
 	return histories
 }
 
-// AwaitRolloutFollower waits until a new run of a deployment's workflow follows a rollout that an earlier run has
-// started. AwaitRolloutFollower looks for the signal of the new run in the rollout's history.
-func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
+// AwaitDeploymentFollowsRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has
+// started. AwaitDeploymentFollowsRollout looks for the signal of the new run in the rollout's history.
+func (r *Rig) AwaitDeploymentFollowsRollout(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
 		told := slices.ContainsFunc(r.History(t, rollout, "").Events, func(e *historypb.HistoryEvent) bool {
@@ -162,9 +162,9 @@ func (r *Rig) AwaitRolloutFollower(t *testing.T, rollout, deployment string) {
 	})
 }
 
-// Activity describes a regular (not local) activity that has ended, as the history records it. All times of an Activity
+// EndedActivity describes a regular (not local) activity that has ended, as the history records it. All times of an Activity
 // are by the clock of Temporal's server.
-type Activity struct {
+type EndedActivity struct {
 	Type, Queue string
 	Attempt     int32     // number of the last attempt; the first attempt is 1
 	ScheduledAt time.Time // time at which the workflow scheduled the activity
@@ -172,8 +172,8 @@ type Activity struct {
 	EndedAt     time.Time
 }
 
-// Activities returns the regular activities that have succeeded or failed. The history must be complete.
-func Activities(history *historypb.History) (list []Activity) {
+// EndedActivities returns the regular activities that have succeeded or failed. The history must be complete.
+func EndedActivities(history *historypb.History) (list []EndedActivity) {
 	for _, e := range history.Events {
 		var scheduled, started int64
 		switch e.EventType {
@@ -188,7 +188,7 @@ func Activities(history *historypb.History) (list []Activity) {
 		}
 		asked, begun := history.Events[scheduled-1], history.Events[started-1] // event IDs begin with 1 and have no gaps
 		of := asked.GetActivityTaskScheduledEventAttributes()
-		list = append(list, Activity{
+		list = append(list, EndedActivity{
 			Type: of.ActivityType.Name, Queue: of.TaskQueue.Name, Attempt: begun.GetActivityTaskStartedEventAttributes().Attempt,
 			ScheduledAt: asked.EventTime.AsTime(), StartedAt: begun.EventTime.AsTime(), EndedAt: e.EventTime.AsTime(),
 		})

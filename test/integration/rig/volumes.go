@@ -64,7 +64,7 @@ func (p *Pool) RunStatefulSet(t *testing.T, app string, replicas int) {
 		},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	p.AwaitPods(t, app, replicas)
+	p.AwaitRunningPods(t, app, replicas)
 	Eventually(t, "the volumes are attached", func() (bool, any) {
 		n := len(p.AttachmentsByVolume(t))
 		return n == replicas, n

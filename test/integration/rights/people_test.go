@@ -140,7 +140,7 @@ func testCommandsOfPeople(t *testing.T, p *rig.Pool, onlyApproves, unbound strin
 	p.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	rig.Eventually(t, "the rollout waits for an approval", func() (bool, any) {
 		operation := p.Deployment(t).Status.CurrentOperation
-		return operation != nil && slices.Contains(operation.BlockedBy, vocabulary.BlockedApproval), operation
+		return operation != nil && slices.Contains(operation.BlockedBy, vocabulary.BlockedByMissingApproval), operation
 	})
 	for _, row := range []struct {
 		user, command string

@@ -37,8 +37,8 @@ func deletePoolAndClass(t *testing.T, p *rig.Pool) {
 	testRig.DeleteClassAndSecret(t, p.Namespace)
 }
 
-// patchAndAwait patches the deployment, and waits until the status has observed the change and all machines run.
-func patchAndAwait(t *testing.T, p *rig.Pool, change string, replicas int) {
+// patchPoolAndAwait patches the deployment, and waits until the status has observed the change and all machines run.
+func patchPoolAndAwait(t *testing.T, p *rig.Pool, change string, replicas int) {
 	t.Helper()
 	before := p.Deployment(t).Generation
 	p.Patch(t, change)
@@ -53,9 +53,9 @@ func patchAndAwait(t *testing.T, p *rig.Pool, change string, replicas int) {
 func runRollouts(t *testing.T) {
 	p := newPool(t, "rollout", 2, func(d *v1alpha1.MachineDeployment) { d.Spec.RevisionHistoryLimit = new(int32(1)) })
 	for i := range 3 {
-		patchAndAwait(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
+		patchPoolAndAwait(t, p, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, i), 2)
 	}
-	patchAndAwait(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
+	patchPoolAndAwait(t, p, `{"spec":{"rollbackTo":{"revision":0}}}`, 2)
 	testRig.CreatePolicy(t, p.Namespace, p.Name, v1alpha1.RolloutPolicySpec{})
 	p.Scale(t, 1)
 	p.AwaitRunningMachines(t, 1)
@@ -80,7 +80,7 @@ func runDrains(t *testing.T) {
 	rule.Spec.Pods = []v1alpha1.MachineDrainRulePods{{
 		NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": p.Namespace}},
 	}}
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineDrainRules(p.Namespace).
 		Create(t.Context(), rule, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -91,13 +91,13 @@ func runDrains(t *testing.T) {
 	p.DeleteMachine(t, m.Name)
 	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 2)
-	p.AwaitPods(t, "db", 2)
+	p.AwaitRunningPods(t, "db", 2)
 	p.RelaxBudget(t, "db", 0)
 
 	m, _ = p.MachineWithPods(t, "db")
 	testRig.AttachVolume(t, "unclaimed", m.Labels[v1alpha1.LabelNode])
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.LabelForceDeletion)
-	_, err = testRig.Machines.MachineV1alpha1().
+	_, err = testRig.MachineClient.MachineV1alpha1().
 		Machines(p.Namespace).
 		Patch(t.Context(), m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -113,7 +113,7 @@ func runDrains(t *testing.T) {
 func runPreservation(t *testing.T) {
 	p := newPool(t, "preserved", 1)
 	m := p.Machines(t)[0]
-	machines := testRig.Machines.MachineV1alpha1().Machines(p.Namespace)
+	machines := testRig.MachineClient.MachineV1alpha1().Machines(p.Namespace)
 	_, err := machines.Patch(
 		t.Context(),
 		m.Name,

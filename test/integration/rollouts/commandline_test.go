@@ -25,7 +25,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "typed", 3, withRollingUpdate(1, 0))
 	former, before := f.machineNames(t), f.Deployment(t)
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 
 	steps := runRolloutCommand(t, "plan", "typed/typed", "-f", f.writeManifest(t, "2"))
 	require.Equal(t, []string{"0", "3"}, strings.Fields(steps[len(steps)-1])[1:3], "sizes after the last step")
@@ -42,7 +42,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 		require.NotContains(t, restarted, name, "made anew")
 	}
 
-	require.Equal(t, f.revisionsOfSets(t), parseHistory(runRolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistoryTable(runRolloutCommand(t, "history", "typed/typed")))
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
 	runRolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
@@ -55,7 +55,7 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	for _, name := range f.machineNames(t) {
 		require.NotContains(t, restarted, name)
 	}
-	require.Equal(t, f.revisionsOfSets(t), parseHistory(runRolloutCommand(t, "history", "typed/typed")))
+	require.Equal(t, f.revisionsOfSets(t), parseHistoryTable(runRolloutCommand(t, "history", "typed/typed")))
 	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
@@ -84,8 +84,8 @@ func (f fleet) revisionsOfSets(t *testing.T) map[string]string {
 	return all
 }
 
-// parseHistory returns the revisions in a table of millwright rollout history, by the name of the MachineSet.
-func parseHistory(table []string) map[string]string {
+// parseHistoryTable returns the revisions in a table of millwright rollout history, by the name of the MachineSet.
+func parseHistoryTable(table []string) map[string]string {
 	all := map[string]string{}
 	for _, row := range table[1:] {
 		columns := strings.Fields(row)

@@ -71,8 +71,8 @@ func (f fleet) selectedNodes(t *testing.T) []string {
 	return names
 }
 
-// awaitReadyNodes waits until exactly want nodes are ready for their update.
-func (f fleet) awaitReadyNodes(t *testing.T, want int) {
+// awaitNodesReadyForUpdate waits until exactly want nodes are ready for their update.
+func (f fleet) awaitNodesReadyForUpdate(t *testing.T, want int) {
 	t.Helper()
 	rig.Eventually(t, "nodes are ready for their update", func() (bool, any) {
 		n := 0
@@ -85,11 +85,11 @@ func (f fleet) awaitReadyNodes(t *testing.T, want int) {
 	})
 }
 
-// awaitUpdatedMachines runs the agents until at least want machines are of edition 2.
-func (f fleet) awaitUpdatedMachines(t *testing.T, want int) {
+// runAgentsUntilMachinesUpdated runs the agents until at least want machines are of edition 2.
+func (f fleet) runAgentsUntilMachinesUpdated(t *testing.T, want int) {
 	t.Helper()
 	rig.Eventually(t, "machines are updated", func() (bool, any) {
-		n := f.countUpdatedMachines(t, "2")
+		n := f.countMachinesOfEdition(t, "2")
 		if n < want {
 			f.completeNodeUpdates(t)
 		}
@@ -125,15 +125,15 @@ func TestInPlaceUpdateAndRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "kept", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 2))
 	former := f.machineNames(t)
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	rolls := func(edition string) {
 		rig.Eventually(t, "all machines are updated", func() (bool, any) {
 			require.LessOrEqual(t, len(f.selectedNodes(t)), 2, "nodes under update at a time")
 			f.completeNodeUpdates(t)
-			n := f.countUpdatedMachines(t, edition)
+			n := f.countMachinesOfEdition(t, edition)
 			return n == 4, n
 		})
-		f.awaitEdition(t, edition, 4)
+		f.awaitMachinesOfEdition(t, edition, 4)
 		require.Equal(t, former, f.machineNames(t), "the same machines")
 		f.awaitSchedulableNodes(t)
 	}
@@ -142,7 +142,7 @@ func TestInPlaceUpdateAndRollback(t *testing.T) {
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
 	rolls("") // the rollback removes the label that only the new template has
 	f.Scale(t, 5)
-	f.awaitEdition(t, "", 5)
+	f.awaitMachinesOfEdition(t, "", 5)
 	require.Subset(t, f.machineNames(t), former)
 	require.Len(t, f.Sets(t), 2)
 	watch.requireNoViolations(t)
@@ -157,21 +157,21 @@ func TestSizeChangesDuringAnInPlaceUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "resized", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.machineNames(t)
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
-	f.awaitReadyNodes(t, 1)
+	f.awaitNodesReadyForUpdate(t, 1)
 	f.Scale(t, 6)
 	rig.Eventually(t, "two machines come, and the node still waits for its agent", func() (bool, any) {
 		s := f.Deployment(t).Status
-		return len(f.Machines(t)) == 6 && f.countUpdatedMachines(t, "2") == 2 && s.AvailableReplicas == 5 &&
+		return len(f.Machines(t)) == 6 && f.countMachinesOfEdition(t, "2") == 2 && s.AvailableReplicas == 5 &&
 			len(f.selectedNodes(t)) == 1, s
 	})
-	f.awaitUpdatedMachines(t, 3)
+	f.runAgentsUntilMachinesUpdated(t, 3)
 	f.Scale(t, 5)
 	rig.Eventually(t, "an old machine goes", func() (bool, any) { n := len(f.Machines(t)); return n == 5, n })
-	require.Equal(t, 3, f.countUpdatedMachines(t, "2"), "in the middle of it")
-	f.awaitUpdatedMachines(t, 5)
-	f.awaitEdition(t, "2", 5)
+	require.Equal(t, 3, f.countMachinesOfEdition(t, "2"), "in the middle of it")
+	f.runAgentsUntilMachinesUpdated(t, 5)
+	f.awaitMachinesOfEdition(t, "2", 5)
 	watch.requireNoViolations(t)
 	require.Len(t, f.remainingMachines(t, former), 3, "machines that were updated in place")
 	f.awaitSchedulableNodes(t)
@@ -186,16 +186,16 @@ func TestInPlaceUpdateThatBecomesARollingUpdate(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "switched", 4, withInPlaceUpdate(v1alpha1.OrchestrationTypeAuto, 1))
 	former := f.machineNames(t)
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
-	f.awaitUpdatedMachines(t, 1)
-	f.awaitReadyNodes(t, 1)
-	require.Equal(t, 1, f.countUpdatedMachines(t, "2"), "in the middle of it")
+	f.runAgentsUntilMachinesUpdated(t, 1)
+	f.awaitNodesReadyForUpdate(t, 1)
+	require.Equal(t, 1, f.countMachinesOfEdition(t, "2"), "in the middle of it")
 	f.Patch(
 		t,
 		`{"spec":{"strategy":{"type":"RollingUpdate","inPlaceUpdate":null,"rollingUpdate":{"maxSurge":1,"maxUnavailable":1}}}}`,
 	)
-	f.awaitEdition(t, "2", 4)
+	f.awaitMachinesOfEdition(t, "2", 4)
 	watch.requireNoViolations(t)
 	require.Len(t, f.remainingMachines(t, former), 1, "the machine that was updated in place")
 	f.awaitSchedulableNodes(t)
@@ -230,21 +230,25 @@ func TestManualInPlaceUpdate(t *testing.T) {
 		rig.Eventually(t, what, func() (bool, any) {
 			require.Subset(t, chosen, f.selectedNodes(t), "only a person selects")
 			f.completeNodeUpdates(t)
-			return condition(), fmt.Sprint(f.countUpdatedMachines(t, "2"), candidates(), f.Deployment(t).Status.CurrentOperation)
+			return condition(), fmt.Sprint(
+				f.countMachinesOfEdition(t, "2"),
+				candidates(),
+				f.Deployment(t).Status.CurrentOperation,
+			)
 		})
 	}
 	f.changeTemplate(t, "2")
 	await("all nodes are candidates", func() bool { return len(candidates()) == 3 })
 	choose(candidates()[0])
-	await("one is updated", func() bool { return f.countUpdatedMachines(t, "2") == 1 })
+	await("one is updated", func() bool { return f.countMachinesOfEdition(t, "2") == 1 })
 	await("the rollout waits for a person", func() bool {
 		o := f.Deployment(t).Status.CurrentOperation
 		return o != nil && o.Step == vocabulary.StepAwaitMachines && len(f.selectedNodes(t)) == 0
 	})
 	require.Len(t, candidates(), 2)
 	choose(candidates()...)
-	await("all are updated", func() bool { return f.countUpdatedMachines(t, "2") == 3 })
-	f.awaitEdition(t, "2", 3)
+	await("all are updated", func() bool { return f.countMachinesOfEdition(t, "2") == 3 })
+	f.awaitMachinesOfEdition(t, "2", 3)
 	require.Equal(t, former, f.machineNames(t), "the same machines")
 	f.awaitSchedulableNodes(t)
 	f.Delete(t)

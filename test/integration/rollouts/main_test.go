@@ -25,7 +25,7 @@ import (
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
-	os.Exit(rig.MainShared(m, func(up *rig.Rig) { testRig = up }))
+	os.Exit(rig.MainOnSharedStack(m, func(up *rig.Rig) { testRig = up }))
 }
 
 // fastProviderSpec is a provider spec. With it, the cloud needs one second to create an instance and half a second to
@@ -50,11 +50,11 @@ type fleet struct{ *rig.Pool }
 // newFleet creates a pool in a namespace of its own, and waits until all machines run.
 func newFleet(t *testing.T, name string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) fleet {
 	t.Helper()
-	return newFleetWithSpec(t, name, fastProviderSpec, replicas, changes...)
+	return newFleetWithProviderSpec(t, name, fastProviderSpec, replicas, changes...)
 }
 
-// newFleetWithSpec is like newFleet, but sets the provider spec.
-func newFleetWithSpec(
+// newFleetWithProviderSpec is like newFleet, but sets the provider spec.
+func newFleetWithProviderSpec(
 	t *testing.T,
 	name, latencies string,
 	replicas int32,
@@ -73,9 +73,9 @@ func (f fleet) changeTemplate(t *testing.T, value string) {
 	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-// awaitEdition waits until exactly n machines exist, all of them run, and all of them have this value of the label
+// awaitMachinesOfEdition waits until exactly n machines exist, all of them run, and all of them have this value of the label
 // edition. The deployment's condition Progressing must have the reason NewMachineSetAvailable.
-func (f fleet) awaitEdition(t *testing.T, value string, n int) {
+func (f fleet) awaitMachinesOfEdition(t *testing.T, value string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
 		counts := map[string]int{}
@@ -94,7 +94,7 @@ func (f fleet) readCondition(
 	kind v1alpha1.MachineDeploymentConditionType,
 ) v1alpha1.MachineDeploymentCondition {
 	t.Helper()
-	d, err := testRig.Machines.MachineV1alpha1().
+	d, err := testRig.MachineClient.MachineV1alpha1().
 		MachineDeployments(f.Namespace).
 		Get(t.Context(), f.Name, metav1.GetOptions{})
 	if err != nil { // the API server may be down
@@ -108,8 +108,8 @@ func (f fleet) readCondition(
 	return v1alpha1.MachineDeploymentCondition{}
 }
 
-// countUpdatedMachines counts the machines of an edition.
-func (f fleet) countUpdatedMachines(t *testing.T, value string) int {
+// countMachinesOfEdition counts the machines of an edition.
+func (f fleet) countMachinesOfEdition(t *testing.T, value string) int {
 	t.Helper()
 	n := 0
 	for _, m := range f.Machines(t) {
@@ -120,9 +120,9 @@ func (f fleet) countUpdatedMachines(t *testing.T, value string) int {
 	return n
 }
 
-// holdDeletions keeps the current machines of the fleet until release is called. Their instances are not deleted,
+// blockMachineDeletions keeps the current machines of the fleet until release is called. Their instances are not deleted,
 // because a pre-terminate hook blocks the deletion.
-func (f fleet) holdDeletions(t *testing.T) (release func()) {
+func (f fleet) blockMachineDeletions(t *testing.T) (release func()) {
 	t.Helper()
 	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"
 	names := f.machineNames(t)
@@ -154,7 +154,7 @@ func (f fleet) awaitSettledSets(t *testing.T) {
 			want += s.Spec.Replicas
 			settled = settled && s.Status.ObservedGeneration == s.Generation && s.Status.Replicas == s.Spec.Replicas
 		}
-		machines, open := f.machineNames(t), testRig.CountOpenWorkflows(t, f.Namespace)["Machine"]
+		machines, open := f.machineNames(t), testRig.CountOpenRuns(t, f.Namespace)["Machine"]
 		return settled && len(machines) == int(want) && open == 0, []any{settled, want, machines, open}
 	})
 }
@@ -174,7 +174,7 @@ func (f fleet) machineNames(t *testing.T) []string {
 func (f fleet) rolloutResults(t *testing.T) []deployment.RolloutResult {
 	t.Helper()
 	var list []deployment.RolloutResult
-	runs := testRig.Workflows(
+	runs := testRig.WorkflowRuns(
 		t,
 		fmt.Sprintf(
 			"WorkflowType = %q AND MachineNamespace = %q AND ExecutionStatus != 'Running'",

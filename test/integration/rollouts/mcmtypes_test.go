@@ -23,9 +23,9 @@ var mcmSpecFields = []string{
 	"progressDeadlineSeconds", "autoPreserveFailedMachineMax",
 }
 
-// updateAsMCM sets the replicas as a client with MCM's types does: the client writes the whole object without the
+// scaleAsMCMClient sets the replicas as a client with MCM's types does: the client writes the whole object without the
 // fields that MCM's types lack.
-func updateAsMCM(t *testing.T, f fleet, replicas int) {
+func scaleAsMCMClient(t *testing.T, f fleet, replicas int) {
 	t.Helper()
 	text, err := json.Marshal(f.Deployment(t))
 	require.NoError(t, err)
@@ -39,7 +39,7 @@ func updateAsMCM(t *testing.T, f fleet, replicas int) {
 	require.NoError(t, err)
 	var known v1alpha1.MachineDeployment
 	require.NoError(t, json.Unmarshal(text, &known))
-	_, err = testRig.Machines.MachineV1alpha1().
+	_, err = testRig.MachineClient.MachineV1alpha1().
 		MachineDeployments(f.Namespace).
 		Update(t.Context(), &known, metav1.UpdateOptions{})
 	require.NoError(t, err)
@@ -59,19 +59,21 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 	f.changeTemplate(t, "2")
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutWaiting)
 	for _, size := range []int{6, 5} {
-		updateAsMCM(t, f, size)
+		scaleAsMCMClient(t, f, size)
 		rig.Eventually(t, "the pool has its size", func() (bool, any) {
 			d := f.Deployment(t)
 			return int(d.Status.AvailableReplicas) == size && int(d.Status.Replicas) == size &&
 				d.Status.ObservedGeneration == d.Generation, d.Status
 		})
 		f.ForceReconcile(t)
-		require.Equal(t, 1, f.countUpdatedMachines(t, "2"), "machines of the new template, approved by nobody")
+		require.Equal(t, 1, f.countMachinesOfEdition(t, "2"), "machines of the new template, approved by nobody")
 		require.Equal(t, v1alpha1.ReasonRolloutWaiting, f.readCondition(t, v1alpha1.MachineDeploymentProgressing).Reason)
 		if size == 6 {
 			require.NoError(
 				t,
-				testRig.Machines.MachineV1alpha1().RolloutPolicies(f.Namespace).Delete(t.Context(), f.Name, metav1.DeleteOptions{}),
+				testRig.MachineClient.MachineV1alpha1().
+					RolloutPolicies(f.Namespace).
+					Delete(t.Context(), f.Name, metav1.DeleteOptions{}),
 			)
 		}
 	}
@@ -85,7 +87,7 @@ func TestRolloutWaitsForApprovalDespiteAClientWithMCMsTypes(t *testing.T) {
 		v1alpha1.AnnotationRolloutApprove+"=2/1 ann: looks well",
 	)
 	require.NoError(t, err)
-	f.awaitEdition(t, "2", 5)
+	f.awaitMachinesOfEdition(t, "2", 5)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }

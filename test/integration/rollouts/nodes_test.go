@@ -99,8 +99,8 @@ func TestNodesAreTaintedAndProtectedDuringARollout(t *testing.T) {
 		revision := f.Deployment(t).Annotations[v1alpha1.AnnotationRevision]
 		return revision == "3", revision
 	})
-	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", ApprovedSteps: 1})
-	f.awaitEdition(t, "", 5)
+	f.sendRequest(t, run.RequestInput{Command: "approve", Reason: "it was well before", ApprovedStepCount: 1})
+	f.awaitMachinesOfEdition(t, "", 5)
 	f.awaitRolloutMarks(t, func(m v1alpha1.Machine) rolloutMarks {
 		if !slices.Contains(former, m.Name) {
 			return rolloutMarks{}

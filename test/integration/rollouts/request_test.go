@@ -44,33 +44,33 @@ func (f fleet) sendRequest(t *testing.T, in run.RequestInput) string {
 func TestRolloutIsPausedAndResumed(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "paused", 10, withRollingUpdate(2, 0))
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
 		t,
 		"the rollout has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 2, n },
 	)
 	require.Contains(t, f.sendRequest(t, run.RequestInput{Command: "pause", Reason: "lunch"}), "pause")
 	f.awaitProgressingReason(t, v1alpha1.ReasonDeploymentPaused)
 	f.awaitSettledSets(t)
-	before := f.countUpdatedMachines(t, "2")
+	before := f.countMachinesOfEdition(t, "2")
 	f.Scale(t, 12)
 	rig.Eventually(t, "it is scaled while it is paused", func() (bool, any) {
 		s := f.Deployment(t).Status
 		return s.AvailableReplicas >= 12, s
 	})
 	f.awaitSettledSets(t)
-	require.LessOrEqual(t, f.countUpdatedMachines(t, "2"), before+2)
+	require.LessOrEqual(t, f.countMachinesOfEdition(t, "2"), before+2)
 	grown := f.machineNames(t)
 	f.ForceReconcile(t)
 	require.Equal(t, grown, f.machineNames(t), "no machine is replaced while it is paused")
 	rig.Eventually(t, "the paused rollout is listed as stuck", func() (bool, any) {
-		list := testRig.Workflows(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
+		list := testRig.WorkflowRuns(t, `Stuck = true AND Step = "paused" AND MachineNamespace = "paused"`)
 		return len(list) == 1, list
 	})
 	f.sendRequest(t, run.RequestInput{Command: "resume", Reason: "back"})
-	f.awaitEdition(t, "2", 12)
+	f.awaitMachinesOfEdition(t, "2", 12)
 	watch.requireNoViolations(t)
 	f.awaitRolloutOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)
@@ -79,14 +79,14 @@ func TestRolloutIsPausedAndResumed(t *testing.T) {
 
 // A cancelled rollout makes no more changes, also after Temporal has lost all its data. The cancelled rollout is then
 // rolled back. A later rollout is cancelled and rolled back in one request.
-func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
+func TestRolloutIsCancelledAndRolledBack(t *testing.T) {
 	f := newFleet(t, "cancelled", 8, withRollingUpdate(2, 0))
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
 		t,
 		"the rollout has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 2, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 2, n },
 	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "the image is bad"})
 	f.awaitProgressingReason(t, v1alpha1.ReasonRolloutHeld)
@@ -99,7 +99,7 @@ func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
 	require.Equal(t, held, f.machineNames(t), "the hold survives the loss of Temporal's data")
 
 	f.Patch(t, `{"spec":{"rollbackTo":{"revision":1}}}`)
-	f.awaitEdition(t, "", 8)
+	f.awaitMachinesOfEdition(t, "", 8)
 	d := f.Deployment(t)
 	require.Nil(t, d.Spec.RollbackTo)
 	require.Equal(t, "3", d.Annotations[v1alpha1.AnnotationRevision], "the old template has a new number")
@@ -109,10 +109,10 @@ func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
 	rig.Eventually(
 		t,
 		"the rollout has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 2, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "3"); return n >= 2, n },
 	)
 	f.sendRequest(t, run.RequestInput{Command: "cancel", Reason: "no", RollsBack: true})
-	f.awaitEdition(t, "", 8)
+	f.awaitMachinesOfEdition(t, "", 8)
 	rig.Eventually(t, "it ended as rolled back, and the one to the older set is complete", func() (bool, any) {
 		results := f.rolloutResults(t)
 		n := len(results)
@@ -125,15 +125,15 @@ func TestRolloutIsCancelledRolledBackAndUndone(t *testing.T) {
 
 // A signal to the rollout workflow has the same effect as an update of the deployment's workflow. A signal has no
 // answer, so an event reports the result.
-func TestRolloutTakesRequestsBySignal(t *testing.T) {
+func TestRolloutAcceptsRequestsBySignal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "signalled", 4, withRollingUpdate(1, 0))
-	release := f.holdDeletions(t)
+	release := f.blockMachineDeletions(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
 		t,
 		"the rollout has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 1, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 1, n },
 	)
 	d := f.Deployment(t)
 	id := rig.Installation.ID(run.KindRollout, kube.Ref{Namespace: d.Namespace, Name: d.Name, UID: string(d.UID)}, 2)
@@ -162,7 +162,7 @@ func TestRolloutTakesRequestsBySignal(t *testing.T) {
 	require.True(t, f.Deployment(t).Spec.Paused)
 	release()
 	require.NoError(t, signal("resume", "back"))
-	f.awaitEdition(t, "2", 4)
+	f.awaitMachinesOfEdition(t, "2", 4)
 	require.False(t, f.Deployment(t).Spec.Paused)
 	f.awaitRolloutOutcomes(t, deployment.OutcomeCompleted)
 	f.Delete(t)

@@ -44,7 +44,7 @@ func TestCompletedRolloutIsNotRolledBack(t *testing.T) {
 	f := newFleet(t, "keptsets", 3, withRollingUpdate(2, 0), withProgressDeadline(deadline))
 	f.createStrictRollbackPolicy(t)
 	f.changeTemplate(t, "2")
-	f.awaitEdition(t, "2", 3)
+	f.awaitMachinesOfEdition(t, "2", 3)
 	rig.Eventually(t, "the rollout is recorded as complete", func() (bool, any) {
 		rollout := f.Deployment(t).Status.Rollout
 		return rollout != nil && rollout.CompletedAt != nil, rollout
@@ -53,7 +53,7 @@ func TestCompletedRolloutIsNotRolledBack(t *testing.T) {
 		victim := f.Machines(t)[0]
 		require.NoError(
 			t,
-			testRig.Cloud.VanishInstance(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}),
+			testRig.Cloud.MakeInstanceVanish(t.Context(), admin.VanishRequest{Machine: victim.Name, DeleteNode: true}),
 		)
 		f.AwaitMachineGone(t, victim)
 		f.AwaitRunningMachines(t, 3)
@@ -84,12 +84,12 @@ func TestBlockedDeletionCausesNoRollback(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "blocked", 2, withRollingUpdate(1, 0), withProgressDeadline(5))
 	f.createStrictRollbackPolicy(t)
-	release := f.holdDeletions(t)
+	release := f.blockMachineDeletions(t)
 	f.changeTemplate(t, "2")
 	f.awaitProgressingReason(t, v1alpha1.ReasonProgressDeadlineExceeded)
 	f.requireNoRollback(t)
 	release()
-	f.awaitEdition(t, "2", 2)
+	f.awaitMachinesOfEdition(t, "2", 2)
 	f.requireNoRollback(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
@@ -102,12 +102,12 @@ func TestReappliedBadTemplateCreatesNoMachine(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "reapplied", 3, withRollingUpdate(1, 0), withProgressDeadline(10))
 	f.createStrictRollbackPolicy(t)
-	f.createBrokenClass(t)
+	f.createNeverBootingClass(t)
 	good := f.machineNames(t)
 	apply := func() { f.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"broken"}}}}}`) }
 	apply()
 	f.awaitRollbackPin(t)
-	f.awaitEdition(t, "", 3)
+	f.awaitMachinesOfEdition(t, "", 3)
 	require.Equal(t, good, f.machineNames(t))
 	for range 20 {
 		apply()
@@ -115,7 +115,7 @@ func TestReappliedBadTemplateCreatesNoMachine(t *testing.T) {
 		require.Equal(t, good, f.machineNames(t), "no machine of the bad template")
 	}
 	f.Scale(t, 4)
-	f.awaitEdition(t, "", 4)
+	f.awaitMachinesOfEdition(t, "", 4)
 	for _, m := range f.Machines(t) {
 		require.Equal(t, "small", m.Spec.Class.Name, "a larger deployment gets machines of the good template")
 	}
@@ -125,7 +125,7 @@ func TestReappliedBadTemplateCreatesNoMachine(t *testing.T) {
 		pin := f.Deployment(t).Status.Rollout.Pin
 		return pin != nil && pin.Since != since, pin
 	})
-	f.awaitEdition(t, "", 4)
+	f.awaitMachinesOfEdition(t, "", 4)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }

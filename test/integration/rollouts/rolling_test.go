@@ -14,12 +14,12 @@ import (
 	"millwright/workflows/deployment"
 )
 
-func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
+func TestRollingUpdateKeepsMaxSurgeAndMaxUnavailable(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "plain", 12, withRollingUpdate(3, 1))
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
-	f.awaitEdition(t, "2", 12)
+	f.awaitMachinesOfEdition(t, "2", 12)
 	watch.requireNoViolations(t)
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
 		list := f.rolloutResults(t)
@@ -42,28 +42,28 @@ func TestAllMachinesAreReplacedWithinTheBounds(t *testing.T) {
 
 // During a rollout the deployment is scaled up and then down. The template of the deployment changes two more times,
 // the second time back to the template of the first rollout.
-func TestSizeAndTemplateChangeDuringARollout(t *testing.T) {
+func TestRolloutContinuesAfterSizeAndTemplateChange(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "restless", 20, withRollingUpdate(4, 0))
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(
 		t,
 		"the rollout has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 4, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 4, n },
 	)
 	f.Scale(t, 24)
-	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 10, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 10, n })
 	f.changeTemplate(t, "3")
 	rig.Eventually(
 		t,
 		"the next one has begun",
-		func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 4, n },
+		func() (bool, any) { n := f.countMachinesOfEdition(t, "3"); return n >= 4, n },
 	)
 	f.Scale(t, 16)
-	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countUpdatedMachines(t, "3"); return n >= 8, n })
+	rig.Eventually(t, "it goes on", func() (bool, any) { n := f.countMachinesOfEdition(t, "3"); return n >= 8, n })
 	f.changeTemplate(t, "2")
-	f.awaitEdition(t, "2", 16)
+	f.awaitMachinesOfEdition(t, "2", 16)
 	watch.requireNoViolations(t)
 	rig.Eventually(
 		t,
@@ -88,18 +88,18 @@ func TestRolloutContinuesAfterProcessesAreKilled(t *testing.T) {
 	f := newFleet(t, "killed", 24, withRollingUpdate(4, 0))
 	before, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
 	for i, component := range []string{component.Worker, component.Bridge, component.Temporal, component.Worker} {
 		rig.Eventually(
 			t,
 			"the rollout continues",
-			func() (bool, any) { n := f.countUpdatedMachines(t, "2"); return n >= 3+5*i, n },
+			func() (bool, any) { n := f.countMachinesOfEdition(t, "2"); return n >= 3+5*i, n },
 		)
 		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component))
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component))
 	}
-	f.awaitEdition(t, "2", 24)
+	f.awaitMachinesOfEdition(t, "2", 24)
 	watch.requireNoViolations(t)
 	after, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
@@ -112,24 +112,24 @@ func TestRolloutContinuesAfterProcessesAreKilled(t *testing.T) {
 
 // With the replacement policy TerminationStarted, machines that are being deleted do not count for the bounds. A new
 // machine is created before the instance of the old machine is gone.
-func TestTerminatingMachinesDoNotCountWithTerminationStarted(t *testing.T) {
+func TestPolicyTerminationStartedIgnoresTerminatingMachines(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "early", 4, withRollingUpdate(1, 0))
-	release := f.holdDeletions(t)
+	release := f.blockMachineDeletions(t)
 	testRig.CreatePolicy(
 		t,
 		f.Namespace,
 		f.Name,
 		v1alpha1.RolloutPolicySpec{MachineReplacementPolicy: v1alpha1.MachineTerminationStarted},
 	)
-	watch := f.startSamplerWithBounds(t, checker.SizeBounds{ChecksNodes: true})
+	watch := f.startSamplerForBounds(t, checker.SizeBounds{ChecksNodes: true})
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "all are replaced, and no old one is gone", func() (bool, any) {
 		machines := f.Machines(t)
-		return len(machines) == 8 && f.countUpdatedMachines(t, "2") == 4, f.machineNames(t)
+		return len(machines) == 8 && f.countMachinesOfEdition(t, "2") == 4, f.machineNames(t)
 	})
 	release()
-	f.awaitEdition(t, "2", 4)
+	f.awaitMachinesOfEdition(t, "2", 4)
 	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)

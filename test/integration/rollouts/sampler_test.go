@@ -20,23 +20,23 @@ type boundsSampler struct {
 	*checker.Watcher
 	fleet                fleet
 	stop                 func() // stop ends the sampling, and returns after the last sample
-	hasCheckedViolations bool
+	areViolationsChecked bool
 }
 
-// startSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
-func (f fleet) startSampler(t *testing.T) *boundsSampler {
-	return f.startSamplerWithBounds(t, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
+// startBoundsSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
+func (f fleet) startBoundsSampler(t *testing.T) *boundsSampler {
+	return f.startSamplerForBounds(t, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
 }
 
-func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *boundsSampler {
+func (f fleet) startSamplerForBounds(t *testing.T, strict checker.SizeBounds) *boundsSampler {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	over := make(chan struct{})
 	sources := checker.Clients{
-		Machines: testRig.Machines,
-		Kube:     testRig.Kube,
-		Cloud:    testRig.Cloud,
-		Temporal: testRig.Temporal,
+		MachineClient: testRig.MachineClient,
+		Kube:          testRig.Kube,
+		Cloud:         testRig.Cloud,
+		Temporal:      testRig.Temporal,
 	}
 	s := &boundsSampler{
 		Watcher: checker.NewWatcher(sources, f.Namespace, strict),
@@ -48,12 +48,12 @@ func (f fleet) startSamplerWithBounds(t *testing.T, strict checker.SizeBounds) *
 		s.Run(ctx)
 	}()
 	t.Cleanup(func() {
-		if s.stop(); !s.hasCheckedViolations { // the test has already failed, and the violations may be the cause
+		if s.stop(); !s.areViolationsChecked { // the test has already failed, and the violations may be the cause
 			violations, _ := s.Violations()
 			assert.Empty(t, violations)
 		}
 	})
-	rig.Eventually(t, "the bounds of the fleet are in force", func() (bool, any) { return s.AreBoundsInForce(), nil })
+	rig.Eventually(t, "the bounds of the fleet are in force", func() (bool, any) { return s.BoundsMatchSpecs(), nil })
 	return s
 }
 
@@ -63,10 +63,10 @@ func (s *boundsSampler) requireNoViolations(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "both bounds of the size that is wanted are in force", func() (bool, any) {
 		violations, _ := s.Violations()
-		return s.AreBoundsInForce() || len(violations) > 0, s.fleet.Deployment(t).Status
+		return s.BoundsMatchSpecs() || len(violations) > 0, s.fleet.Deployment(t).Status
 	})
 	s.stop()
-	s.hasCheckedViolations = true
+	s.areViolationsChecked = true
 	violations, samples := s.Violations()
 	t.Logf("%d samples, %d machines at the most", samples, s.PeakMachineCount())
 	require.Empty(t, violations)

@@ -20,7 +20,7 @@ func withStrategyType(kind v1alpha1.MachineDeploymentStrategyType) func(*v1alpha
 func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "recreated", 5, withStrategyType(v1alpha1.RecreateMachineDeploymentStrategyType))
-	watch := f.startSampler(t)
+	watch := f.startBoundsSampler(t)
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the first new machine", func() (bool, any) {
 		machines, updated := f.Machines(t), 0 // both counts use the same list of machines
@@ -32,7 +32,7 @@ func TestRecreateMakesNoNewMachineBeforeTheLastOldOneIsGone(t *testing.T) {
 		require.False(t, updated > 0 && updated < len(machines), "both templates at a time")
 		return updated > 0, len(machines)
 	})
-	f.awaitEdition(t, "2", 5)
+	f.awaitMachinesOfEdition(t, "2", 5)
 	watch.requireNoViolations(t)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
@@ -44,32 +44,32 @@ func TestOnDeleteReplacesOnlyDeletedMachines(t *testing.T) {
 	f := newFleet(t, "patient", 3, withStrategyType(v1alpha1.OnDeleteMachineDeploymentStrategyType))
 	f.changeTemplate(t, "2")
 	rig.Eventually(t, "the rollout waits", func() (bool, any) {
-		list := testRig.Workflows(
+		list := testRig.WorkflowRuns(
 			t,
 			`WorkflowType = "Rollout" AND ExecutionStatus = "Running" AND MachineNamespace = "patient"`,
 		)
 		return len(list) == 1 && len(f.Sets(t)) == 2, len(list)
 	})
 	for n := range 3 {
-		require.Equal(t, n, f.countUpdatedMachines(t, "2"))
+		require.Equal(t, n, f.countMachinesOfEdition(t, "2"))
 		for _, m := range f.Machines(t) {
 			if m.Labels["edition"] == "" {
 				require.NoError(
 					t,
-					testRig.Machines.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+					testRig.MachineClient.MachineV1alpha1().Machines("patient").Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 				)
 				break
 			}
 		}
 		rig.Eventually(t, "another one comes in its place", func() (bool, any) {
 			machines := f.Machines(t)
-			return len(machines) == 3 && f.countUpdatedMachines(t, "2") == n+1 &&
+			return len(machines) == 3 && f.countMachinesOfEdition(t, "2") == n+1 &&
 					f.Deployment(t).Status.ReadyReplicas == 3, len(
 					machines,
 				)
 		})
 	}
-	f.awaitEdition(t, "2", 3)
+	f.awaitMachinesOfEdition(t, "2", 3)
 	f.Delete(t)
 	f.AwaitPoolGone(t)
 }

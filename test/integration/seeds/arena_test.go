@@ -36,9 +36,9 @@ import (
 // is also the maximum time from the deletion of all objects until nothing is left.
 const settleTimeout = 2 * time.Minute
 
-// auditDelay is the maximum delay of the API server's audit log. The API server buffers a batch of the log for at most
+// maxAuditLogDelay is the maximum delay of the API server's audit log. The API server buffers a batch of the log for at most
 // 30 s.
-const auditDelay = 35 * time.Second
+const maxAuditLogDelay = 35 * time.Second
 
 // slowProviderSpec is a provider spec. With it, the cloud needs one second to create an instance and half a second to
 // delete an instance.
@@ -52,8 +52,8 @@ type seedRun struct {
 	pools     []*rig.Pool
 	watcher   *checker.Watcher
 
-	deploymentLock      sync.Mutex  // a load locks it while it changes a deployment or hands the deployment over
-	isNamespaceDeleting atomic.Bool // true if the plan deletes the namespace before all work is complete
+	deploymentLock          sync.Mutex  // a load locks it while it changes a deployment or hands the deployment over
+	isNamespaceDeletedEarly atomic.Bool // true if the plan deletes the namespace before all work is complete
 }
 
 // seedCount is the number of seeds that this process has run. seedCount is part of the names of namespaces.
@@ -72,7 +72,7 @@ func runSeed(t *testing.T, p plan) {
 			p.seed, p, time.Since(begun).Seconds(), snapshots, len(a.watcher.PodDepartures()), len(violations))
 		a.appendReport(begun, snapshots, violations)
 		if len(violations) > 0 {
-			a.copyLogs()
+			a.copyLogsAndObjects()
 		}
 		for _, v := range violations {
 			t.Errorf("seed %d: %s", p.seed, v)
@@ -85,27 +85,32 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	ctx, t := a.t.Context(), a.t
 	b := admin.DefaultBehaviour()
 	b.HonorClientTokens = a.plan.usesClientTokens
-	b.Staleness = virtual.Duration(a.plan.readStaleness)
-	b.AcceptLatency = virtual.Duration(a.plan.acceptLatency)
-	if b.AcceptedTokens = []string{rig.Canary}; a.plan.hasFaultyCloud {
+	b.ReadStaleness = virtual.Duration(a.plan.readStaleness)
+	b.AcceptLatency = virtual.Duration(a.plan.createRecordLatency)
+	if b.AcceptedTokens = []string{rig.CanaryToken}; a.plan.hasFaultyCloud {
 		rig.MakeCloudFaulty(&b)
 	}
 	require.NoError(t, testRig.Cloud.SetBehaviour(ctx, b))
 	testRig.CreateNamespace(t, a.namespace, slowProviderSpec)
 	a.watcher = checker.NewWatcher(
-		checker.Clients{Machines: testRig.Machines, Kube: testRig.Kube, Cloud: testRig.Cloud, Temporal: testRig.Temporal},
+		checker.Clients{
+			MachineClient: testRig.MachineClient,
+			Kube:          testRig.Kube,
+			Cloud:         testRig.Cloud,
+			Temporal:      testRig.Temporal,
+		},
 		a.namespace,
 		checker.SizeBounds{
-			ChecksDeletingMachines: a.plan.canJudgeLeavingMachines(),
-			ChecksNodes:            a.plan.canJudgeNodes(),
+			ChecksDeletingMachines: a.plan.areMachinesDeletedOnlyByRollouts(),
+			ChecksNodes:            a.plan.areNodesRemovedOnlyByDeploymentChanges(),
 			IgnoresBudgets:         a.plan.forcesDrains,
-			ChecksNodeLoss:         a.plan.canJudgeNodeLoss(),
+			ChecksNodeLoss:         a.plan.areNodesRemovedOnlyByMillwright(),
 		},
 	)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	go a.watcher.Run(watching)
-	a.makePools()
+	a.createPools()
 	if len(a.plan.loads)%2 == 0 { // if the plan has an even number of loads, wait until the first machines are created
 		for i, p := range a.pools {
 			p.AwaitRunningMachines(t, int(a.plan.pools[i].replicas))
@@ -113,25 +118,25 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	}
 
 	a.runSteps(ctx)
-	if a.plan.earlyDeletionTime == 0 {
+	if a.plan.earlyDeletionOffset == 0 {
 		violations = append(violations, a.findUnsettledObjects(ctx)...)
 		violations = append(violations, a.sweepOrphans()...)
 		a.watcher.BeginTeardown()
 	}
 	violations = append(violations, a.findUnevictedPods()...)
-	if a.plan.earlyDeletionTime == 0 {
-		a.retryUntilDone("delete everything", func(ctx context.Context) error { return a.deleteAll(ctx) })
+	if a.plan.earlyDeletionOffset == 0 {
+		a.retryUntilDone("delete everything", func(ctx context.Context) error { return a.deleteSeedObjects(ctx) })
 	}
 	remains, err := a.watcher.AwaitNoFindings(
 		ctx,
 		settleTimeout,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindLeftovers(s, d, a.watcher.ExcusedMachines())
+			return checker.FindLeftovers(s, d, a.watcher.ExpectedOrphanUIDs())
 		},
 	)
 	require.NoError(t, err)
 	violations = append(violations, remains...)
-	violations = append(violations, a.findRemainingCopies(ctx)...)
+	violations = append(violations, a.findRemainingCopyNamespace(ctx)...)
 	durable, err := a.watcher.ReadWorkflowState(ctx)
 	require.NoError(t, err)
 	a.watcher.AddRunViolations(durable)
@@ -141,9 +146,9 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	return append(violations, seen...)
 }
 
-// makePools creates the deployments of the plan. On the machines of the first deployment, makePools creates pods with a
+// createPools creates the deployments of the plan. On the machines of the first deployment, createPools creates pods with a
 // disruption budget.
-func (a *seedRun) makePools() {
+func (a *seedRun) createPools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(
 			a.pools,
@@ -173,11 +178,11 @@ func (a *seedRun) makePools() {
 			),
 		)
 	}
-	if a.plan.podBudget != "" {
+	if a.plan.podDisruptionBudget != "" {
 		const pods = 4
 		a.pools[0].DeployPods(a.t, "held", pods)
 		a.pools[0].CreateBudget(a.t, "held", 0, func(spec *policyv1.PodDisruptionBudgetSpec) {
-			field, value, _ := strings.Cut(a.plan.podBudget, " ")
+			field, value, _ := strings.Cut(a.plan.podDisruptionBudget, " ")
 			limit := new(intstr.Parse(value))
 			if spec.MinAvailable = limit; field == "maxUnavailable" {
 				spec.MinAvailable, spec.MaxUnavailable = nil, limit
@@ -193,12 +198,12 @@ func (a *seedRun) findUnsettledObjects(ctx context.Context) []checker.Violation 
 		ctx,
 		settleTimeout,
 		func(s checker.Snapshot, d checker.WorkflowState) []checker.Finding {
-			return checker.FindUnsettledObjects(s, d, a.watcher.ExcusedMachines())
+			return checker.FindUnsettledObjects(s, d, a.watcher.ExpectedOrphanUIDs())
 		},
 	)
 	require.NoError(a.t, err)
 	if len(restless) > 0 {
-		a.copyLogs()
+		a.copyLogsAndObjects()
 	}
 	return restless
 }
@@ -213,7 +218,7 @@ func (a *seedRun) runSteps(ctx context.Context) {
 			a.applyLoad(s)
 		})
 	}
-	if s := a.plan.machineCopiesLoad; s != nil {
+	if s := a.plan.copyMachinesLoad; s != nil {
 		all.Go(func() {
 			time.Sleep(time.Until(begun.Add(s.BeginOffset)))
 			a.copyMachines(*s)
@@ -225,20 +230,20 @@ func (a *seedRun) runSteps(ctx context.Context) {
 			a.applyFault(ctx, s)
 		})
 	}
-	if a.plan.earlyDeletionTime > 0 {
+	if a.plan.earlyDeletionOffset > 0 {
 		all.Go(func() {
-			time.Sleep(time.Until(begun.Add(a.plan.earlyDeletionTime)))
+			time.Sleep(time.Until(begun.Add(a.plan.earlyDeletionOffset)))
 			a.watcher.BeginTeardown()
-			a.isNamespaceDeleting.Store(true)
-			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteAll(ctx) })
+			a.isNamespaceDeletedEarly.Store(true)
+			a.retryUntilDone("delete the namespace", func(ctx context.Context) error { return a.deleteSeedObjects(ctx) })
 		})
 	}
 	all.Wait()
 	a.retryUntilDone("end the cloud's faults", func(ctx context.Context) error { return testRig.Cloud.ClearFaults(ctx) })
 }
 
-// deleteAll deletes the objects of the seed, either one by one or with their namespace.
-func (a *seedRun) deleteAll(ctx context.Context) error {
+// deleteSeedObjects deletes the objects of the seed, either one by one or with their namespace.
+func (a *seedRun) deleteSeedObjects(ctx context.Context) error {
 	policy := metav1.DeleteOptions{}
 	if !a.plan.deletesNamespace {
 		if err := testRig.Kube.PolicyV1().
@@ -247,14 +252,14 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 			return err // if the budgets are not deleted, a budget blocks the last drain forever
 		}
 		for _, p := range a.pools {
-			if err := testRig.Machines.MachineV1alpha1().
+			if err := testRig.MachineClient.MachineV1alpha1().
 				MachineDeployments(a.namespace).
 				Delete(ctx, p.Name, policy); err != nil &&
 				!apierrors.IsNotFound(err) {
 				return err
 			}
 		}
-		if err := testRig.Machines.MachineV1alpha1().
+		if err := testRig.MachineClient.MachineV1alpha1().
 			MachineClasses(a.namespace).
 			Delete(ctx, "small", policy); err != nil &&
 			!apierrors.IsNotFound(err) {
@@ -274,14 +279,14 @@ func (a *seedRun) deleteAll(ctx context.Context) error {
 // sweepOrphans runs two orphan sweeps, which delete the instances that loads have orphaned. It returns a violation
 // for each remaining instance.
 func (a *seedRun) sweepOrphans() []checker.Violation {
-	excused := a.watcher.ExcusedMachines()
+	excused := a.watcher.ExpectedOrphanUIDs()
 	if len(excused) == 0 {
 		return nil
 	}
 	collect := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"25 until %s"}}}`,
 		v1alpha1.AnnotationCollectOrphans, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	a.retryUntilDone("let sweeps collect many orphans", func(ctx context.Context) error {
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineClasses(a.namespace).
 			Patch(ctx, "small", types.MergePatchType, collect, metav1.PatchOptions{})
 		return err
@@ -311,7 +316,7 @@ func (a *seedRun) findUnevictedPods() (violations []checker.Violation) {
 		return nil
 	}
 	var found []checker.Finding
-	for begun := time.Now(); time.Since(begun) < auditDelay; time.Sleep(time.Second) {
+	for begun := time.Now(); time.Since(begun) < maxAuditLogDelay; time.Sleep(time.Second) {
 		file, err := os.Open(testRig.Stack.AuditLogPath())
 		require.NoError(a.t, err)
 		found = checker.FindPodsGoneWithoutEviction(left, checker.ReadEvictedPods(file, a.namespace))
@@ -335,7 +340,7 @@ func (a *seedRun) retryUntilDone(what string, do func(context.Context) error) {
 		err := do(ctx)
 		cancel()
 		gone := apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
-		if err == nil || gone && a.isNamespaceDeleting.Load() {
+		if err == nil || gone && a.isNamespaceDeletedEarly.Load() {
 			return
 		}
 		if time.Since(begun) > 3*time.Minute {
@@ -362,8 +367,8 @@ func componentLock(name string) *sync.Mutex {
 	return componentLocks.names[name]
 }
 
-// restartEndedComponents acts as a kubelet: it restarts Millwright's components that have exited.
-func restartEndedComponents(t *testing.T) {
+// restartExitedComponents acts as a kubelet: it restarts Millwright's components that have exited.
+func restartExitedComponents(t *testing.T) {
 	ours := []string{component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge}
 	ctx, cancel := context.WithCancel(context.Background())
 	var over sync.WaitGroup
@@ -393,8 +398,8 @@ func restartEndedComponents(t *testing.T) {
 	t.Cleanup(func() { cancel(); over.Wait() })
 }
 
-// copyLogs copies logs and objects to the folder CHAOS_LOGS.
-func (a *seedRun) copyLogs() {
+// copyLogsAndObjects copies logs and objects to the folder CHAOS_LOGS.
+func (a *seedRun) copyLogsAndObjects() {
 	root := os.Getenv("CHAOS_LOGS")
 	if root == "" {
 		return
@@ -421,16 +426,16 @@ func (a *seedRun) appendReport(begun time.Time, snapshots int, violations []chec
 		return
 	}
 	line := Report{
-		Seed:            a.plan.seed,
-		Loads:           stepKinds(a.plan.loads),
-		Faults:          stepKinds(a.plan.faults),
-		IsDeletedEarly:  a.plan.earlyDeletionTime > 0,
-		DurationSeconds: int(time.Since(begun).Seconds()),
-		Snapshots:       snapshots,
-		Violations:      []string{},
+		Seed:                    a.plan.seed,
+		Loads:                   stepKinds(a.plan.loads),
+		Faults:                  stepKinds(a.plan.faults),
+		IsNamespaceDeletedEarly: a.plan.earlyDeletionOffset > 0,
+		DurationSeconds:         int(time.Since(begun).Seconds()),
+		SnapshotCount:           snapshots,
+		Violations:              []string{},
 	}
-	if secondWorkerSkew != 0 {
-		line.ClockSkew = secondWorkerSkew.String()
+	if secondWorkerClockSkew != 0 {
+		line.ClockSkew = secondWorkerClockSkew.String()
 	}
 	for _, v := range violations {
 		line.Violations = append(line.Violations, v.String())

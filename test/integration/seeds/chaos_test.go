@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSeeds runs consecutive seeds. CHAOS_SEED is the first seed (default: the current time). CHAOS_SEEDS is the number
-// of seeds (default: 1, or no limit if CHAOS_TIME is set). TestSeeds starts no seed after the duration CHAOS_TIME. If
+// TestConsecutiveSeeds runs consecutive seeds. CHAOS_SEED is the first seed (default: the current time). CHAOS_SEEDS is the number
+// of seeds (default: 1, or no limit if CHAOS_TIME is set). TestConsecutiveSeeds starts no seed after the duration CHAOS_TIME. If
 // CHAOS_SHORT is set, the plans have fewer loads and faults.
-func TestSeeds(t *testing.T) {
-	restartEndedComponents(t)
+func TestConsecutiveSeeds(t *testing.T) {
+	restartExitedComponents(t)
 	begun := time.Now()
 	number := func(name string, otherwise uint64) uint64 {
 		text := os.Getenv(name)
@@ -34,9 +34,9 @@ func TestSeeds(t *testing.T) {
 		most = 1 << 32
 	}
 	seed := number("CHAOS_SEED", uint64(begun.Unix()))
-	form := fullLimits
+	form := fullPlanLimits
 	if os.Getenv("CHAOS_SHORT") != "" {
-		form = shortLimits
+		form = shortPlanLimits
 	}
 	for end := seed + number("CHAOS_SEEDS", most); seed < end && (limit == 0 || time.Since(begun) < limit); seed++ {
 		runSeed(t, newPlan(seed, form))

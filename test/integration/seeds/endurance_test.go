@@ -10,9 +10,9 @@ import (
 // The test runs random seeds for ten minutes. The name of each subtest contains its seed, so that CHAOS_SEED can repeat
 // the seed.
 func TestEndurance_RandomSeeds(t *testing.T) {
-	restartEndedComponents(t)
+	restartExitedComponents(t)
 	begun := time.Now()
 	for seed := uint64(begun.Unix()); time.Since(begun) < 10*time.Minute; seed++ {
-		runSeed(t, newPlan(seed, fullLimits))
+		runSeed(t, newPlan(seed, fullPlanLimits))
 	}
 }

@@ -34,26 +34,26 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	case faultWipeTemporal:
 		part = component.Temporal
 	case faultCloudErrors,
-		faultErrorsAfterEffect,
+		faultCloudErrorsAfterEffect,
 		faultCloudLatency,
 		faultCloudHangs,
-		faultRateLimit,
+		faultCloudRateLimit,
 		faultCloudQuota,
-		faultNoBoot:
+		faultInstancesWithoutNode:
 		part = "behaviour of the cloud"
 	}
 	mutex := componentLock(part)
 	mutex.Lock()
 	defer mutex.Unlock()
 	switch s.Kind {
-	case faultKill:
+	case faultKillComponent:
 		a.retryUntilDone(
 			"kill "+s.FaultTarget,
 			func(ctx context.Context) error { return testRig.Stack.KillComponent(ctx, s.FaultTarget) },
 		)
 		time.Sleep(s.Duration)
 		a.startComponent(s.FaultTarget)
-	case faultPause:
+	case faultPauseComponent:
 		// the component has already exited
 		if testRig.Stack.SignalComponent(ctx, s.FaultTarget, syscall.SIGSTOP) != nil {
 			return
@@ -67,13 +67,13 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 	case faultRefuseWrites:
 		a.refuseWrites(s)
 	case faultMachineQuota:
-		a.exhaustQuota(s)
+		a.createFullMachineQuota(s)
 	case faultWrongCredentials:
 		a.writeCredentials("wrong")
 		time.Sleep(s.Duration)
-		a.writeCredentials(rig.Canary)
+		a.writeCredentials(rig.CanaryToken)
 	case faultRestoreEtcd:
-		a.restoreStore(s)
+		a.saveAndRestoreEtcd(s)
 	case faultWipeTemporal:
 		a.retryUntilDone(
 			"kill Temporal",
@@ -85,8 +85,8 @@ func (a *seedRun) applyFault(ctx context.Context, s planStep) {
 		}
 		a.startComponent(component.Temporal)
 		a.startComponent(component.Bootstrap)
-	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
-		a.disturbAPI(s)
+	case faultAPIUnavailable, faultAPIErrors, faultSlowWatches:
+		a.disturbAPIConnection(s)
 	default:
 		a.disturbCloud(s)
 	}
@@ -167,9 +167,9 @@ func (a *seedRun) refuseWrites(s planStep) {
 	})
 }
 
-// exhaustQuota creates a quota that allows no more machines. The stack has no quota controller, so exhaustQuota writes
+// createFullMachineQuota creates a quota that allows no more machines. The stack has no quota controller, so createFullMachineQuota writes
 // the quota's status.
-func (a *seedRun) exhaustQuota(s planStep) {
+func (a *seedRun) createFullMachineQuota(s planStep) {
 	quotas := testRig.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
 	a.retryUntilDone("make a quota", func(ctx context.Context) error {
@@ -215,12 +215,12 @@ func (a *seedRun) disturbCloud(s planStep) {
 	}
 	operation := admin.Operation(s.FaultTarget)
 	switch s.Kind {
-	case faultCloudErrors, faultErrorsAfterEffect:
+	case faultCloudErrors, faultCloudErrorsAfterEffect:
 		fault := admin.Fault{
 			Operation:        operation,
 			Code:             "Unavailable",
 			Message:          "a fault of the seed",
-			FailsAfterEffect: s.Kind == faultErrorsAfterEffect,
+			FailsAfterEffect: s.Kind == faultCloudErrorsAfterEffect,
 			Lifetime:         virtual.Duration(s.Duration),
 			Probability:      0.7,
 			Seed:             a.plan.seed,
@@ -241,7 +241,7 @@ func (a *seedRun) disturbCloud(s planStep) {
 		})
 		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.HangPoints = nil })
-	case faultRateLimit:
+	case faultCloudRateLimit:
 		limit := admin.RateLimit{TokensPerSecond: 1, Burst: 1}
 		change(func(b *admin.Behaviour) {
 			b.RateLimits = map[admin.Operation]admin.RateLimit{
@@ -257,7 +257,7 @@ func (a *seedRun) disturbCloud(s planStep) {
 		change(func(b *admin.Behaviour) { b.Quotas = map[string]int{"total": 1} })
 		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.Quotas = nil })
-	case faultNoBoot:
+	case faultInstancesWithoutNode:
 		change(func(b *admin.Behaviour) { b.BootLatency = virtual.Duration(24 * time.Hour) })
 		time.Sleep(s.Duration)
 		change(func(b *admin.Behaviour) { b.BootLatency = 0 })
@@ -278,12 +278,12 @@ func (a *seedRun) writeCredentials(token string) {
 	})
 }
 
-// restoreStore copies the API server's store, and restores the copy after some time. If a Machine does not exist after
+// saveAndRestoreEtcd copies the API server's store, and restores the copy after some time. If a Machine does not exist after
 // the restore, the checker ignores its instance.
-func (a *seedRun) restoreStore(s planStep) {
+func (a *seedRun) saveAndRestoreEtcd(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
-	a.deploymentLock.Lock() // if restoreStore copied the store during a hand-over, the copy would lack the deployment
+	a.deploymentLock.Lock() // if saveAndRestoreEtcd copied the store during a hand-over, the copy would lack the deployment
 	err := testRig.SaveEtcdData(ctx, copied)
 	a.deploymentLock.Unlock()
 	if err != nil {
@@ -293,18 +293,18 @@ func (a *seedRun) restoreStore(s planStep) {
 	time.Sleep(s.Duration)
 	excusing, stop := context.WithCancel(ctx)
 	var excused sync.WaitGroup
-	excused.Go(func() { a.excuseOrphans(excusing) })
+	excused.Go(func() { a.ignoreInstancesWithoutMachine(excusing) })
 	defer func() { stop(); excused.Wait() }()
 	if err := testRig.RestoreEtcdData(ctx, copied); err != nil {
 		a.t.Errorf("restore the store: %v", err)
 	}
-	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return testRig.Cloud.RejoinNodes(ctx) })
+	a.retryUntilDone("let all Nodes join again", func(ctx context.Context) error { return testRig.Cloud.ResyncNodes(ctx) })
 	time.Sleep(20 * time.Second) // wait, because creations that are in progress may still complete
 }
 
-// excuseOrphans runs until ctx ends. It makes the checker ignore the instances whose Machines are missing after a
+// ignoreInstancesWithoutMachine runs until ctx ends. It makes the checker ignore the instances whose Machines are missing after a
 // restore.
-func (a *seedRun) excuseOrphans(ctx context.Context) {
+func (a *seedRun) ignoreInstancesWithoutMachine(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		now, err := a.watcher.TakeSnapshot(ctx)
 		if err != nil {
@@ -312,15 +312,15 @@ func (a *seedRun) excuseOrphans(ctx context.Context) {
 		}
 		for _, i := range now.Instances {
 			if now.MachineByUID(i.Tags.MachineUID) == nil {
-				a.watcher.ExcuseMachine(i.Tags.MachineUID)
+				a.watcher.ExpectOrphanedInstance(i.Tags.MachineUID)
 			}
 		}
 	}
 }
 
-// disturbAPI makes an identity's connection to the API server faulty for some time. disturbAPI requires a stack with
+// disturbAPIConnection makes an identity's connection to the API server faulty for some time. disturbAPIConnection requires a stack with
 // proxies.
-func (a *seedRun) disturbAPI(s planStep) {
+func (a *seedRun) disturbAPIConnection(s planStep) {
 	p := map[string]*rig.APIProxy{component.WorkerIdentity: testRig.Proxies.Worker, component.BridgeIdentity: testRig.Proxies.Bridge}[s.FaultTarget]
 	if p == nil {
 		a.t.Errorf("no proxy for %q", s.FaultTarget)
@@ -328,11 +328,11 @@ func (a *seedRun) disturbAPI(s planStep) {
 	}
 	faults := map[string]rig.APIFaults{
 		faultAPIUnavailable: {UnavailableChance: 1},
-		faultAPIStorm:       {BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.1},
+		faultAPIErrors:      {BusyChance: 0.1, ConflictChance: 0.25, LostAnswerChance: 0.1},
 		faultSlowWatches:    {WatchDelay: 5 * time.Second},
 	}
 	p.SetFaults(faults[s.Kind])
-	if s.Kind != faultAPIStorm {
+	if s.Kind != faultAPIErrors {
 		p.CutWatches(0)
 	}
 	time.Sleep(s.Duration)

@@ -36,14 +36,14 @@ func (a *seedRun) applyLoad(s planStep) {
 			fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":"%d"}}}}}`, s.BeginOffset.Milliseconds()),
 		)
 	case loadDeleteMachine:
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if len(m.Finalizers) == 0 {
 				return errors.New("its finalizer is not back yet: its instance would be left")
 			}
-			return testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
+			return testRig.MachineClient.MachineV1alpha1().Machines(a.namespace).Delete(ctx, m.Name, metav1.DeleteOptions{})
 		})
 	case loadDeleteNode:
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			node, err := testRig.Kube.CoreV1().Nodes().Get(ctx, cache.NodeNameOfMachine(&m), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -58,11 +58,11 @@ func (a *seedRun) applyLoad(s planStep) {
 				Delete(ctx, node.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))})
 		})
 	case loadRemoveOwner:
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			return a.patchMachine(ctx, m.Name, `{"metadata":{"ownerReferences":null}}`)
 		})
 	case loadRemoveFinalizer:
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			if m.DeletionTimestamp != nil {
 				return nil
 			}
@@ -76,7 +76,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		})
 	case loadRemoveLabel:
 		name := ""
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
 			return a.patchMachine(ctx, m.Name, `{"metadata":{"labels":{"pool":null}}}`)
 		})
@@ -84,7 +84,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		if name != "" {
 			a.retryUntilDone("delete the machine that left", func(ctx context.Context) error {
 				return ignoreNotFound(
-					testRig.Machines.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}),
+					testRig.MachineClient.MachineV1alpha1().Machines(a.namespace).Delete(ctx, name, metav1.DeleteOptions{}),
 				)
 			})
 		}
@@ -94,7 +94,7 @@ func (a *seedRun) applyLoad(s planStep) {
 		a.patchPool(p, `{"spec":{"paused":false}}`)
 	case loadPreserveMachine:
 		name := ""
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			name = m.Name
 			return a.patchMachine(
 				ctx,
@@ -110,20 +110,20 @@ func (a *seedRun) applyLoad(s planStep) {
 				)
 			})
 		}
-	case loadVanishInstance:
-		a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+	case loadDeleteInstance:
+		a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 			// If the machine has no provider ID, nothing proves that the node belongs to the machine. In a real
 			// cluster, a cloud controller manager would delete this node.
 			lone := m.Spec.ProviderID == ""
 			// The cloud returns an error if the instance does not exist, or does not exist yet.
-			_ = testRig.Cloud.VanishInstance(
+			_ = testRig.Cloud.MakeInstanceVanish(
 				ctx,
 				admin.VanishRequest{Machine: m.Name, DeleteNode: s.LoadArgument%2 == 1 || lone},
 			)
 			return nil
 		})
 	case loadOrphanInstance:
-		a.orphanMachine(s)
+		a.orphanInstance(s)
 	case loadDeleteSecret:
 		secrets := testRig.Kube.CoreV1().Secrets(a.namespace)
 		a.retryUntilDone("delete the Secret", func(ctx context.Context) error {
@@ -141,36 +141,36 @@ func (a *seedRun) applyLoad(s planStep) {
 		})
 		time.Sleep(s.Duration)
 		a.retryUntilDone("restore the Secret", func(ctx context.Context) error {
-			_, err := secrets.Create(ctx, rig.NewCredentials(a.namespace), metav1.CreateOptions{})
+			_, err := secrets.Create(ctx, rig.NewClassSecret(a.namespace), metav1.CreateOptions{})
 			return ignoreAlreadyExists(err) // another load may have created the object
 		})
 	case loadHandOverDeployment:
 		a.handOverDeployment(p)
 	case loadRemoveSetOwner:
 		a.retryUntilDone("take the owner of a set", func(ctx context.Context) error {
-			sets, err := testRig.Machines.MachineV1alpha1().
+			sets, err := testRig.MachineClient.MachineV1alpha1().
 				MachineSets(a.namespace).
 				List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.Name})
 			if err != nil || len(sets.Items) == 0 {
 				return err
 			}
-			_, err = testRig.Machines.MachineV1alpha1().
+			_, err = testRig.MachineClient.MachineV1alpha1().
 				MachineSets(a.namespace).
 				Patch(ctx, sets.Items[s.LoadArgument%len(sets.Items)].Name, types.MergePatchType,
 					[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{})
 			return ignoreNotFound(err)
 		})
-	case loadStagedRollout:
-		a.approveRollouts(p, s.Duration)
+	case loadStageRollouts:
+		a.stageAndApproveRollouts(p, s.Duration)
 	default:
 		a.t.Errorf("no such load: %s", s.Kind)
 	}
 }
 
-// orphanMachine deletes a machine and removes the finalizers of machine and node, as an impatient person would.
-func (a *seedRun) orphanMachine(s planStep) {
+// orphanInstance deletes a machine and removes the finalizers of machine and node, as an impatient person would.
+func (a *seedRun) orphanInstance(s planStep) {
 	bare, node := fmt.Appendf(nil, `{"metadata":{"finalizers":null}}`), ""
-	a.changeMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
+	a.applyToPoolMachine(s, func(ctx context.Context, m v1alpha1.Machine) error {
 		instances, err := testRig.Cloud.Instances(ctx)
 		if err != nil {
 			return err
@@ -178,8 +178,8 @@ func (a *seedRun) orphanMachine(s planStep) {
 		if !slices.ContainsFunc(instances, func(i admin.Instance) bool { return i.Tags.MachineUID == string(m.UID) }) {
 			return nil // Millwright does not delete the node of an instance that vanished
 		}
-		a.watcher.ExcuseMachine(string(m.UID))
-		if err := testRig.Machines.MachineV1alpha1().
+		a.watcher.ExpectOrphanedInstance(string(m.UID))
+		if err := testRig.MachineClient.MachineV1alpha1().
 			Machines(a.namespace).
 			Delete(ctx, m.Name, metav1.DeleteOptions{}); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (a *seedRun) patchPool(p *rig.Pool, patch string) {
 	a.deploymentLock.Lock()
 	defer a.deploymentLock.Unlock()
 	a.retryUntilDone("change "+p.Name, func(ctx context.Context) error {
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineDeployments(a.namespace).
 			Patch(ctx, p.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
@@ -216,16 +216,16 @@ func (a *seedRun) patchPool(p *rig.Pool, patch string) {
 }
 
 func (a *seedRun) patchMachine(ctx context.Context, name, patch string) error {
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		Machines(a.namespace).
 		Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
-// changeMachine calls do for one machine of a pool. If the pool has no machine, changeMachine does nothing.
-func (a *seedRun) changeMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
+// applyToPoolMachine calls do for one machine of a pool. If the pool has no machine, applyToPoolMachine does nothing.
+func (a *seedRun) applyToPoolMachine(s planStep, do func(context.Context, v1alpha1.Machine) error) {
 	a.retryUntilDone(s.Kind, func(ctx context.Context) error {
-		list, err := testRig.Machines.MachineV1alpha1().
+		list, err := testRig.MachineClient.MachineV1alpha1().
 			Machines(a.namespace).
 			List(ctx, metav1.ListOptions{LabelSelector: "pool=" + a.pools[s.PoolIndex].Name})
 		if err != nil || len(list.Items) == 0 {

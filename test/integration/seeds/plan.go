@@ -30,39 +30,39 @@ const (
 	loadPauseRollout    = "pause-rollout"  // a rollout is paused for some time
 	loadPreserveMachine = "preserve"       // a machine is preserved for some time
 	// an instance vanishes in the cloud; if LoadArgument is odd, its node also vanishes
-	loadVanishInstance     = "vanish"
+	loadDeleteInstance     = "vanish"
 	loadHandOverDeployment = "hand-over"      // a deployment is deleted with --cascade=orphan and applied again
 	loadRemoveSetOwner     = "take-set-owner" // a set loses its owner reference, and the deployment adopts the set again
 	// a policy makes each rollout wait at half of its machines, and the rollout is approved some time later
-	loadStagedRollout = "gate"
+	loadStageRollouts = "gate"
 
 	// for some time, another namespace has copies of a pool's machines, and machines with the names and labels of the
 	// pool's nodes
-	loadMachineCopies = "strangers"
+	loadCopyMachines = "strangers"
 )
 
 // The faults.
 const (
-	faultKill              = "kill"
-	faultPause             = "pause"
-	faultRevokeRights      = "take-role" // the API server answers 403
-	faultCloudErrors       = "cloud-errors"
-	faultErrorsAfterEffect = "cloud-errors-after-effect"
-	faultCloudLatency      = "cloud-latency"
-	faultCloudHangs        = "cloud-hangs"
-	faultRateLimit         = "cloud-rate-limit"
-	faultWipeTemporal      = "wipe-temporal"
-	faultRefuseWrites      = "refuse" // an admission policy denies one kind of write of the worker
-	faultMachineQuota      = "quota"  // a quota allows no more Machine objects in the namespace
+	faultKillComponent          = "kill"
+	faultPauseComponent         = "pause"
+	faultRevokeRights           = "take-role" // the API server answers 403
+	faultCloudErrors            = "cloud-errors"
+	faultCloudErrorsAfterEffect = "cloud-errors-after-effect"
+	faultCloudLatency           = "cloud-latency"
+	faultCloudHangs             = "cloud-hangs"
+	faultCloudRateLimit         = "cloud-rate-limit"
+	faultWipeTemporal           = "wipe-temporal"
+	faultRefuseWrites           = "refuse" // an admission policy denies one kind of write of the worker
+	faultMachineQuota           = "quota"  // a quota allows no more Machine objects in the namespace
 
-	faultCloudQuota       = "cloud-quota"   // the cloud allows no more instances
-	faultNoBoot           = "cloud-no-boot" // new instances get no node
-	faultWrongCredentials = "wrong-secret"  // the Secret has credentials that the cloud refuses
-	faultRestoreEtcd      = "restore-etcd"  // the API server's store is restored from an older copy
+	faultCloudQuota           = "cloud-quota"   // the cloud allows no more instances
+	faultInstancesWithoutNode = "cloud-no-boot" // new instances get no node
+	faultWrongCredentials     = "wrong-secret"  // the Secret has credentials that the cloud refuses
+	faultRestoreEtcd          = "restore-etcd"  // the API server's store is restored from an older copy
 
 	// Faults between workers or bridges and the API server. planStep.FaultTarget is the identity.
 	faultAPIUnavailable = "api-away"         // all requests get 503, and watches break
-	faultAPIStorm       = "api-storm"        // requests get 429 or conflicts, and the answers to some writes are lost
+	faultAPIErrors      = "api-storm"        // requests get 429 or conflicts, and the answers to some writes are lost
 	faultSlowWatches    = "api-slow-watches" // watch events are late, and watches break
 )
 
@@ -92,29 +92,29 @@ type poolPlan struct{ replicas, maxSurge, maxUnavailable int32 }
 
 // plan has all loads and faults of one seed.
 type plan struct {
-	seed              uint64
-	pools             []poolPlan
-	loads, faults     []planStep
-	machineCopiesLoad *planStep // the plan's step loadMachineCopies; nil if the plan has no such step
+	seed             uint64
+	pools            []poolPlan
+	loads, faults    []planStep
+	copyMachinesLoad *planStep // the plan's step loadMachineCopies; nil if the plan has no such step
 
 	// Properties of the cloud while the seed runs.
-	usesClientTokens             bool
-	readStaleness, acceptLatency time.Duration
-	hasFaultyCloud               bool // use rig.MakeCloudFaulty
+	usesClientTokens                   bool
+	readStaleness, createRecordLatency time.Duration
+	hasFaultyCloud                     bool // use rig.MakeCloudFaulty
 
 	deletesNamespace bool // at the end, the whole namespace is deleted instead of each object
 	// time at which the namespace is deleted before all work is complete; if zero, the namespace is deleted when no
 	// object changes any more
-	earlyDeletionTime time.Duration
-	// disruption budget for the pods on the first pool, from podBudgets(); empty if the plan has no pods
-	podBudget        string
-	hasShortTimeouts bool // the timeouts for creation and health are short, so that machines fail
-	forcesDrains     bool // the budget allows no eviction, and each drain soon reaches its short deadline
+	earlyDeletionOffset time.Duration
+	// disruption budget for the pods on the first pool, from podDisruptionBudgets(); empty if the plan has no pods
+	podDisruptionBudget string
+	hasShortTimeouts    bool // the timeouts for creation and health are short, so that machines fail
+	forcesDrains        bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
-// podBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field of the
+// podDisruptionBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field of the
 // budget and its value.
-func podBudgets() []string {
+func podDisruptionBudgets() []string {
 	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
 
@@ -138,14 +138,14 @@ func newPlan(seed uint64, l planLimits) plan {
 	p := &m.plan
 	p.usesClientTokens, p.deletesNamespace, p.hasShortTimeouts = m.random.IntN(
 		3,
-	) > 0, m.randomBoolOneIn(
+	) > 0, m.randomOneInN(
 		3,
-	), m.randomBoolOneIn(
+	), m.randomOneInN(
 		3,
 	)
-	p.readStaleness, p.acceptLatency = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
-	if p.deletesNamespace && m.randomBoolOneIn(3) {
-		p.earlyDeletionTime = m.randomSeconds(5, max(5, int(l.beginWindow.Seconds())))
+	p.readStaleness, p.createRecordLatency = m.randomSeconds(0, 2), m.randomSeconds(0, 1)
+	if p.deletesNamespace && m.randomOneInN(3) {
+		p.earlyDeletionOffset = m.randomSeconds(5, max(5, int(l.beginWindow.Seconds())))
 	}
 	for range m.randomBetween(1, 2) {
 		p.pools = append(
@@ -157,7 +157,7 @@ func newPlan(seed uint64, l planLimits) plan {
 			},
 		)
 	}
-	if l.allowsLongFaults && p.earlyDeletionTime == 0 && m.randomBoolOneIn(10) {
+	if l.allowsLongFaults && p.earlyDeletionOffset == 0 && m.randomOneInN(10) {
 		p.faults = append(
 			p.faults,
 			planStep{
@@ -172,10 +172,10 @@ func newPlan(seed uint64, l planLimits) plan {
 	}
 	m.addLoads()
 	m.addFaults()
-	if budget := m.pickRandomItem(podBudgets()); m.randomBoolOneIn(2) && !p.disturbsNodes() {
-		p.podBudget = budget
-		if p.forcesDrains = m.randomBoolOneIn(3); p.forcesDrains {
-			p.podBudget = "maxUnavailable 0"
+	if budget := m.pickRandomItem(podDisruptionBudgets()); m.randomOneInN(2) && !p.disturbsNodes() {
+		p.podDisruptionBudget = budget
+		if p.forcesDrains = m.randomOneInN(3); p.forcesDrains {
+			p.podDisruptionBudget = "maxUnavailable 0"
 		}
 	}
 	for _, steps := range [][]planStep{p.loads, p.faults} {
@@ -184,9 +184,9 @@ func newPlan(seed uint64, l planLimits) plan {
 	// a separate random generator keeps the rest of the plan the same as in earlier versions
 	p.hasFaultyCloud = rand.New(rand.NewPCG(seed, 8)).IntN(3) == 0
 	m.random = rand.New(rand.NewPCG(seed, 9))
-	if m.randomBoolOneIn(2) {
-		p.machineCopiesLoad = &planStep{
-			Kind:        loadMachineCopies,
+	if m.randomOneInN(2) {
+		p.copyMachinesLoad = &planStep{
+			Kind:        loadCopyMachines,
 			BeginOffset: m.randomBeginOffset(),
 			Duration:    m.randomSeconds(5, 20),
 			PoolIndex:   m.random.IntN(len(p.pools)),
@@ -196,7 +196,7 @@ func newPlan(seed uint64, l planLimits) plan {
 }
 
 func (m *planMaker) randomBetween(low, high int) int     { return low + m.random.IntN(high-low+1) }
-func (m *planMaker) randomBoolOneIn(n int) bool          { return m.random.IntN(n) == 0 }
+func (m *planMaker) randomOneInN(n int) bool             { return m.random.IntN(n) == 0 }
 func (m *planMaker) pickRandomItem(from []string) string { return from[m.random.IntN(len(from))] }
 
 func (m *planMaker) randomBeginOffset() time.Duration {
@@ -207,25 +207,25 @@ func (m *planMaker) randomSeconds(low, high int) time.Duration {
 	return time.Duration(m.randomBetween(low, high)) * time.Second
 }
 
-// possibleLoads returns those kinds of loads that are possible together with the rest of the plan.
-func (m *planMaker) possibleLoads(kinds ...string) []string {
+// compatibleKinds returns those kinds of loads that are possible together with the rest of the plan.
+func (m *planMaker) compatibleKinds(kinds ...string) []string {
 	return slices.DeleteFunc(kinds, func(kind string) bool {
 		switch kind {
 		case loadOrphanInstance, loadRemoveFinalizer:
 			// the class could be deleted before a sweep finds the orphan, and a restore could bring the orphan's
 			// machine back
-			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd()
+			return m.plan.earlyDeletionOffset > 0 || m.plan.restoresEtcd()
 		case loadDeleteSecret, faultWrongCredentials:
-			return m.plan.earlyDeletionTime > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
+			return m.plan.earlyDeletionOffset > 0 || m.plan.restoresEtcd() // without credentials no instance can be deleted
 		case loadRemoveLabel,
 			loadPauseRollout,
-			loadStagedRollout,
+			loadStageRollouts,
 			loadPreserveMachine,
 			faultRevokeRights,
 			faultRefuseWrites,
 			faultMachineQuota:
 			return m.plan.restoresEtcd() // a restore after the end of the load could bring the effect of the load back
-		case faultNoBoot:
+		case faultInstancesWithoutNode:
 			// without short timeouts, each machine without a node would wait 20 minutes for its creation timeout
 			return !m.plan.hasShortTimeouts
 		default:
@@ -236,13 +236,13 @@ func (m *planMaker) possibleLoads(kinds ...string) []string {
 
 func (m *planMaker) addLoads() {
 	themes := [][]string{
-		{loadRollOut, loadRollOut, loadStagedRollout, loadHandOverDeployment},
+		{loadRollOut, loadRollOut, loadStageRollouts, loadHandOverDeployment},
 		{
 			loadScale,
 			loadScaleRepeatedly,
 			loadRollOut,
 			loadPauseRollout,
-			loadStagedRollout,
+			loadStageRollouts,
 			loadHandOverDeployment,
 			loadRemoveSetOwner,
 		},
@@ -256,13 +256,13 @@ func (m *planMaker) addLoads() {
 			loadRemoveFinalizer,
 			loadDeleteSecret,
 			loadOrphanInstance,
-			loadVanishInstance,
+			loadDeleteInstance,
 			loadHandOverDeployment,
 			loadRemoveSetOwner,
 			loadPreserveMachine,
 		},
 	}
-	theme := m.possibleLoads(themes[m.random.IntN(len(themes))]...)
+	theme := m.compatibleKinds(themes[m.random.IntN(len(themes))]...)
 	for range m.randomBetween(2, m.limits.maxLoads) {
 		s := planStep{
 			BeginOffset:  m.randomBeginOffset(),
@@ -271,7 +271,7 @@ func (m *planMaker) addLoads() {
 			PoolIndex:    m.random.IntN(len(m.plan.pools)),
 		}
 		if slices.Contains(
-			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStagedRollout, loadPreserveMachine},
+			[]string{loadDeleteSecret, loadRemoveLabel, loadPauseRollout, loadStageRollouts, loadPreserveMachine},
 			s.Kind,
 		) {
 			s.Duration = m.randomSeconds(5, 15)
@@ -281,43 +281,43 @@ func (m *planMaker) addLoads() {
 }
 
 func (m *planMaker) addFaults() {
-	kinds := m.possibleLoads(
-		faultKill,
-		faultKill,
-		faultKill,
-		faultPause,
-		faultPause,
+	kinds := m.compatibleKinds(
+		faultKillComponent,
+		faultKillComponent,
+		faultKillComponent,
+		faultPauseComponent,
+		faultPauseComponent,
 		faultRevokeRights,
 		faultCloudErrors,
-		faultErrorsAfterEffect,
+		faultCloudErrorsAfterEffect,
 		faultCloudLatency,
 		faultCloudHangs,
-		faultRateLimit,
+		faultCloudRateLimit,
 		faultWipeTemporal,
 		faultRefuseWrites,
 		faultMachineQuota,
 		faultCloudQuota,
-		faultNoBoot,
+		faultInstancesWithoutNode,
 		faultWrongCredentials,
 		faultAPIUnavailable,
-		faultAPIStorm,
+		faultAPIErrors,
 		faultSlowWatches,
 	)
 	for range m.randomBetween(1, m.limits.maxFaults) {
 		s := planStep{BeginOffset: m.randomBeginOffset(), Kind: m.pickRandomItem(kinds)}
-		m.chooseTarget(&s)
+		m.chooseTargetAndDuration(&s)
 		m.plan.faults = append(m.plan.faults, s)
 	}
 }
 
-// chooseTarget chooses what a fault affects, and how long the fault lasts.
-func (m *planMaker) chooseTarget(s *planStep) {
+// chooseTargetAndDuration chooses what a fault affects, and how long the fault lasts.
+func (m *planMaker) chooseTargetAndDuration(s *planStep) {
 	switch s.Kind {
-	case faultKill:
-		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(0, 15)
-	case faultPause:
-		s.FaultTarget, s.Duration = m.chooseProcessToKill(), m.randomSeconds(3, 25)
-		if m.randomBoolOneIn(4) && m.limits.allowsLongFaults {
+	case faultKillComponent:
+		s.FaultTarget, s.Duration = m.chooseComponentToKillOrPause(), m.randomSeconds(0, 15)
+	case faultPauseComponent:
+		s.FaultTarget, s.Duration = m.chooseComponentToKillOrPause(), m.randomSeconds(3, 25)
+		if m.randomOneInN(4) && m.limits.allowsLongFaults {
 			s.Duration = m.randomSeconds(60, 70)
 		}
 	case faultRevokeRights:
@@ -325,10 +325,10 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			[]string{component.WorkerIdentity, component.WorkerIdentity, component.BridgeIdentity},
 		)
 		s.Duration = m.randomSeconds(10, 30)
-		if m.randomBoolOneIn(3) && m.limits.allowsLongFaults {
+		if m.randomOneInN(3) && m.limits.allowsLongFaults {
 			s.Duration = time.Minute
 		}
-	case faultCloudErrors, faultErrorsAfterEffect:
+	case faultCloudErrors, faultCloudErrorsAfterEffect:
 		s.FaultTarget, s.Duration = m.pickRandomItem([]string{"create", "delete", "status", "list"}), m.randomSeconds(5, 20)
 	case faultCloudHangs:
 		s.FaultTarget, s.Duration = m.pickRandomItem([]string{"create", "delete", "status"}), m.randomSeconds(5, 15)
@@ -337,24 +337,24 @@ func (m *planMaker) chooseTarget(s *planStep) {
 			[]string{"machines", "machines/status", "machinesets", "machinesets/status", "machinedeployments/status", "nodes"},
 		)
 		s.Duration = m.randomSeconds(5, 30)
-	case faultCloudLatency, faultRateLimit, faultMachineQuota, faultCloudQuota, faultWrongCredentials:
+	case faultCloudLatency, faultCloudRateLimit, faultMachineQuota, faultCloudQuota, faultWrongCredentials:
 		s.Duration = m.randomSeconds(5, 20)
-	case faultAPIUnavailable, faultAPIStorm, faultSlowWatches:
+	case faultAPIUnavailable, faultAPIErrors, faultSlowWatches:
 		s.FaultTarget, s.Duration = m.pickRandomItem(
 			[]string{component.WorkerIdentity, component.BridgeIdentity},
 		), m.randomSeconds(
 			5,
 			20,
 		)
-	case faultNoBoot:
+	case faultInstancesWithoutNode:
 		// the fault is short, because Millwright replaces the machines that are created during the fault one after the
 		// other
 		s.Duration = m.randomSeconds(3, 8)
 	}
 }
 
-// chooseProcessToKill chooses a component to be killed or stopped.
-func (m *planMaker) chooseProcessToKill() string {
+// chooseComponentToKillOrPause chooses a component to be killed or stopped.
+func (m *planMaker) chooseComponentToKillOrPause() string {
 	victims := []string{
 		component.Worker,
 		component.SecondWorker,
@@ -379,37 +379,37 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// canJudgeLeavingMachines reports whether only rollouts delete machines. If other steps delete machines, the checker
+// areMachinesDeletedOnlyByRollouts reports whether only rollouts delete machines. If other steps delete machines, the checker
 // does not check the number of machines that are being deleted.
-func (p plan) canJudgeLeavingMachines() bool {
+func (p plan) areMachinesDeletedOnlyByRollouts() bool {
 	return !p.hasShortTimeouts && !p.restoresEtcd() &&
-		p.hasOnlyLoads(loadRollOut, loadStagedRollout, loadHandOverDeployment)
+		p.hasOnlyLoads(loadRollOut, loadStageRollouts, loadHandOverDeployment)
 }
 
-// canJudgeNodes reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a
+// areNodesRemovedOnlyByDeploymentChanges reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a
 // component that nodes need.
-func (p plan) canJudgeNodes() bool {
+func (p plan) areNodesRemovedOnlyByDeploymentChanges() bool {
 	return !p.hasShortTimeouts && !p.disturbsNodes() &&
 		p.hasOnlyLoads(
 			loadRollOut,
 			loadScale,
 			loadScaleRepeatedly,
 			loadPauseRollout,
-			loadStagedRollout,
+			loadStageRollouts,
 			loadHandOverDeployment,
 			loadRemoveSetOwner,
 		)
 }
 
-// canJudgeNodeLoss reports whether only Millwright removes nodes and instances.
-func (p plan) canJudgeNodeLoss() bool {
+// areNodesRemovedOnlyByMillwright reports whether only Millwright removes nodes and instances.
+func (p plan) areNodesRemovedOnlyByMillwright() bool {
 	return !p.restoresEtcd() && !p.disturbsNodes() &&
 		!slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteNode })
 }
 
 // disturbsNodes reports whether a load or a fault affects a component that nodes and pods need.
 func (p plan) disturbsNodes() bool {
-	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadVanishInstance })
+	vanish := slices.ContainsFunc(p.loads, func(s planStep) bool { return s.Kind == loadDeleteInstance })
 	return vanish || slices.ContainsFunc(p.faults, func(s planStep) bool {
 		return slices.Contains([]string{component.APIServer, component.Etcd, component.ControllerManager}, s.FaultTarget)
 	})
@@ -427,24 +427,24 @@ func (p plan) String() string {
 	if p.deletesNamespace {
 		end = "the namespace is deleted"
 	}
-	if p.earlyDeletionTime > 0 {
-		end += fmt.Sprintf(" after %.0fs", p.earlyDeletionTime.Seconds())
+	if p.earlyDeletionOffset > 0 {
+		end += fmt.Sprintf(" after %.0fs", p.earlyDeletionOffset.Seconds())
 	}
 	cloud := fmt.Sprintf(
 		"client tokens %t, reads %s old, requests without a record for %s, faultyCloud %t",
 		p.usesClientTokens,
 		p.readStaleness,
-		p.acceptLatency,
+		p.createRecordLatency,
 		p.hasFaultyCloud,
 	)
 	loads := p.loads
-	if p.machineCopiesLoad != nil {
-		loads = append(slices.Clone(loads), *p.machineCopiesLoad)
+	if p.copyMachinesLoad != nil {
+		loads = append(slices.Clone(loads), *p.copyMachinesLoad)
 	}
 	return fmt.Sprintf(
 		"%d pools, budget %q, drains forced %t, short timeouts %t, at the end %s; cloud: %s; loads: %s; faults: %s",
 		len(p.pools),
-		p.podBudget,
+		p.podDisruptionBudget,
 		p.forcesDrains,
 		p.hasShortTimeouts,
 		end,

@@ -23,7 +23,7 @@ func TestSameSeedMakesTheSamePlan(t *testing.T) {
 	assert.Len(t, found, 34, "each load and each fault is in some plan")
 }
 
-func TestPlanWithARestoreHasOnlyCompatibleLoads(t *testing.T) {
+func TestPlanWithAnEtcdRestoreHasOnlyCompatibleLoads(t *testing.T) {
 	restores := 0
 	for seed := range uint64(500) {
 		p := newPlan(seed, planLimits{maxLoads: 9, maxFaults: 6, beginWindow: time.Minute, allowsLongFaults: true})
@@ -31,9 +31,9 @@ func TestPlanWithARestoreHasOnlyCompatibleLoads(t *testing.T) {
 			continue
 		}
 		restores++
-		assert.Zero(t, p.earlyDeletionTime)
-		assert.Empty(t, p.podBudget)
-		assert.False(t, p.canJudgeLeavingMachines() || p.canJudgeNodes())
+		assert.Zero(t, p.earlyDeletionOffset)
+		assert.Empty(t, p.podDisruptionBudget)
+		assert.False(t, p.areMachinesDeletedOnlyByRollouts() || p.areNodesRemovedOnlyByDeploymentChanges())
 		for _, s := range p.faults {
 			assert.True(
 				t,

@@ -14,14 +14,14 @@ import (
 
 // Report has the steps and the violations of one seed. A Report is one line of JSON in report.jsonl.
 type Report struct {
-	Seed            uint64   `json:"seed"`
-	Loads           []string `json:"loads"`           // kinds of the loads of the seed
-	Faults          []string `json:"faults"`          // kinds of the faults of the seed
-	IsDeletedEarly  bool     `json:"early,omitempty"` // the namespace was deleted before all work was complete
-	DurationSeconds int      `json:"seconds"`
-	ClockSkew       string   `json:"clock,omitempty"` // error of the second worker's clock
-	Snapshots       int      `json:"snapshots"`
-	Violations      []string `json:"violations"`
+	Seed                    uint64   `json:"seed"`
+	Loads                   []string `json:"loads"`           // kinds of the loads of the seed
+	Faults                  []string `json:"faults"`          // kinds of the faults of the seed
+	IsNamespaceDeletedEarly bool     `json:"early,omitempty"` // the namespace was deleted before all work was complete
+	DurationSeconds         int      `json:"seconds"`
+	ClockSkew               string   `json:"clock,omitempty"` // error of the second worker's clock
+	SnapshotCount           int      `json:"snapshots"`
+	Violations              []string `json:"violations"`
 }
 
 // stepKinds returns the kinds of the steps without duplicates.
@@ -78,7 +78,7 @@ func FormatTable(reports []Report) string {
 	loads, faults := map[string]bool{}, map[string]bool{}
 	seeds, bad := map[[2]string]int{}, map[[2]string]int{}
 	for _, r := range reports {
-		if r.IsDeletedEarly {
+		if r.IsNamespaceDeletedEarly {
 			r.Loads = append(slices.Clone(r.Loads), "delete-namespace")
 		}
 		if r.ClockSkew != "" {

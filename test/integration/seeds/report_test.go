@@ -13,7 +13,7 @@ func TestFormatTable(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "report.jsonl")
 	for _, r := range []Report{
 		{Seed: 1, Loads: []string{"roll"}, Faults: []string{"kill", "pause"}, DurationSeconds: 60},
-		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, IsDeletedEarly: true, Violations: []string{"two instances"}},
+		{Seed: 2, Loads: []string{"roll", "scale"}, Faults: []string{"kill"}, IsNamespaceDeletedEarly: true, Violations: []string{"two instances"}},
 	} {
 		require.NoError(t, r.AppendToFile(path))
 	}

@@ -21,7 +21,7 @@ import (
 func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	a.deploymentLock.Lock()
 	defer a.deploymentLock.Unlock()
-	deployments := testRig.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
+	deployments := testRig.MachineClient.MachineV1alpha1().MachineDeployments(a.namespace)
 	var former *v1alpha1.MachineDeployment
 	a.retryUntilDone("delete "+p.Name+" and leave its sets", func(ctx context.Context) (err error) {
 		if former == nil {
@@ -53,18 +53,20 @@ func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	})
 }
 
-// approveRollouts creates a policy under which each rollout of a pool waits at half of its machines. approveRollouts
+// stageAndApproveRollouts creates a policy under which each rollout of a pool waits at half of its machines. stageAndApproveRollouts
 // approves each waiting rollout after some time, until the seed ends.
-func (a *seedRun) approveRollouts(p *rig.Pool, wait time.Duration) {
+func (a *seedRun) stageAndApproveRollouts(p *rig.Pool, wait time.Duration) {
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.RolloutPolicySpec{
 		Targets: []v1alpha1.RolloutPolicyTarget{{Name: p.Name}},
 		Steps:   []v1alpha1.RolloutStep{{Replicas: intstr.FromString("50%"), Approve: true}},
 	}}
 	a.retryUntilDone("make a policy", func(ctx context.Context) error {
-		_, err := testRig.Machines.MachineV1alpha1().RolloutPolicies(a.namespace).Create(ctx, policy, metav1.CreateOptions{})
+		_, err := testRig.MachineClient.MachineV1alpha1().
+			RolloutPolicies(a.namespace).
+			Create(ctx, policy, metav1.CreateOptions{})
 		return ignoreAlreadyExists(err)
 	})
-	ctx, deployments := a.t.Context(), testRig.Machines.MachineV1alpha1().MachineDeployments(a.namespace)
+	ctx, deployments := a.t.Context(), testRig.MachineClient.MachineV1alpha1().MachineDeployments(a.namespace)
 	go func() {
 		for ctx.Err() == nil {
 			time.Sleep(time.Second)

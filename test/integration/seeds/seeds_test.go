@@ -15,8 +15,8 @@ import (
 
 var testRig *rig.Rig
 
-// secondWorkerSkew is the error of the second worker's clock. CHAOS_CLOCK sets the error; the default is zero.
-var secondWorkerSkew time.Duration
+// secondWorkerClockSkew is the error of the second worker's clock. CHAOS_CLOCK sets the error; the default is zero.
+var secondWorkerClockSkew time.Duration
 
 func TestMain(m *testing.M) { os.Exit(runTests(m)) }
 
@@ -29,7 +29,7 @@ func runTests(m *testing.M) int {
 			return 1
 		}
 		defer func() { _ = os.RemoveAll(folder) }()
-		if err := skewSecondWorker(&options, text, folder); err != nil {
+		if err := skewSecondWorkerClock(&options, text, folder); err != nil {
 			fmt.Fprintln(os.Stderr, "CHAOS_CLOCK:", err)
 			return 1
 		}
@@ -37,27 +37,27 @@ func runTests(m *testing.M) int {
 	return rig.MainBehindProxies(m, options, func(up *rig.Rig) { testRig = up })
 }
 
-// skewSecondWorker sets the clock error of the second worker.
-func skewSecondWorker(options *stack.Options, text, folder string) (err error) {
-	if secondWorkerSkew, err = time.ParseDuration(text); err != nil {
+// skewSecondWorkerClock sets the clock error of the second worker.
+func skewSecondWorkerClock(options *stack.Options, text, folder string) (err error) {
+	if secondWorkerClockSkew, err = time.ParseDuration(text); err != nil {
 		return err
 	}
-	binary, err := rig.BuildSkewedWorker(folder)
-	options.Binaries = map[string]string{component.SecondWorker: binary}
-	options.Env = map[string][]string{component.SecondWorker: rig.ClockEnvironment(secondWorkerSkew)}
+	binary, err := rig.BuildClockSkewedWorker(folder)
+	options.BinaryPaths = map[string]string{component.SecondWorker: binary}
+	options.Env = map[string][]string{component.SecondWorker: rig.ClockEnvironment(secondWorkerClockSkew)}
 	return err
 }
 
 // The short form of the suite has fixed seeds and takes two minutes.
 func TestFixedSeeds(t *testing.T) {
-	restartEndedComponents(t)
+	restartExitedComponents(t)
 	for _, seed := range []uint64{1, 4} {
-		runSeed(t, newPlan(seed, shortLimits))
+		runSeed(t, newPlan(seed, shortPlanLimits))
 	}
 }
 
-// shortLimits and fullLimits are the limits of a plan in the short form and in the full form.
+// shortPlanLimits and fullPlanLimits are the limits of a plan in the short form and in the full form.
 var (
-	shortLimits = planLimits{maxLoads: 3, maxFaults: 2, beginWindow: 15 * time.Second}
-	fullLimits  = planLimits{maxLoads: 9, maxFaults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}
+	shortPlanLimits = planLimits{maxLoads: 3, maxFaults: 2, beginWindow: 15 * time.Second}
+	fullPlanLimits  = planLimits{maxLoads: 9, maxFaults: 6, beginWindow: 40 * time.Second, allowsLongFaults: true}
 )

@@ -24,14 +24,14 @@ func (a *seedRun) machineCopyNamespace() string { return a.namespace + "-copy" }
 // copied machine, copyMachines also creates a machine with the label of the node, and a machine with the name of
 // the node. Later copyMachines deletes the namespace.
 func (a *seedRun) copyMachines(s planStep) {
-	machines := testRig.Machines.MachineV1alpha1()
+	machines := testRig.MachineClient.MachineV1alpha1()
 	a.retryUntilDone("make the namespace of strangers", func(ctx context.Context) error {
 		if err := ignoreAlreadyExists(createNamespace(ctx, a.machineCopyNamespace())); err != nil {
 			return err
 		}
 		_, err := testRig.Kube.CoreV1().
 			Secrets(a.machineCopyNamespace()).
-			Create(ctx, rig.NewCredentials(a.machineCopyNamespace()), metav1.CreateOptions{})
+			Create(ctx, rig.NewClassSecret(a.machineCopyNamespace()), metav1.CreateOptions{})
 		if ignoreAlreadyExists(err) != nil {
 			return err
 		}
@@ -88,9 +88,9 @@ func machineWithoutClass(name string, labels map[string]string) *v1alpha1.Machin
 	return m
 }
 
-// findRemainingCopies returns a violation if the namespace of the copies still exists long after its deletion.
-func (a *seedRun) findRemainingCopies(ctx context.Context) (left []checker.Violation) {
-	for begun := time.Now(); a.plan.machineCopiesLoad != nil; {
+// findRemainingCopyNamespace returns a violation if the namespace of the copies still exists long after its deletion.
+func (a *seedRun) findRemainingCopyNamespace(ctx context.Context) (left []checker.Violation) {
+	for begun := time.Now(); a.plan.copyMachinesLoad != nil; {
 		_, err := testRig.Kube.CoreV1().Namespaces().Get(ctx, a.machineCopyNamespace(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

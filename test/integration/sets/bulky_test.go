@@ -21,9 +21,9 @@ import (
 // installs are smaller.
 const maxEtcdRequestBytes = 256 << 10
 
-// refuseCreations makes the cloud refuse to create instances of a namespace. The error message has the maximum length
+// refuseInstanceCreations makes the cloud refuse to create instances of a namespace. The error message has the maximum length
 // that a Machine's status stores.
-func refuseCreations(t *testing.T, namespace string) {
+func refuseInstanceCreations(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{
 		Operation: admin.OperationCreate,
@@ -35,10 +35,10 @@ func refuseCreations(t *testing.T, namespace string) {
 
 // The status of a set names at most 50 of the set's failed machines, and truncates their messages. The set's condition
 // contains the number of failed machines.
-func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
+func TestStatusNamesAtMostFiftyFailedMachines(t *testing.T) {
 	t.Parallel()
 	const name, size = "bounded", 55
-	refuseCreations(t, name)
+	refuseInstanceCreations(t, name)
 	testRig.CreateNamespace(t, name, "")
 	s := createSet(t, name, name, size)
 	rig.Eventually(t, "the set says that all of its machines failed", func() (bool, any) {
@@ -66,7 +66,7 @@ func TestAStatusNamesOnlySomeOfManyFailedMachines(t *testing.T) {
 func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 	t.Parallel()
 	const name, size = "bulky", 35
-	refuseCreations(t, name)
+	refuseInstanceCreations(t, name)
 	testRig.CreateNamespace(t, name, "")
 	s := createSet(t, name, name, size, func(s *v1alpha1.MachineSet) {
 		s.Annotations = map[string]string{"bulk": strings.Repeat("b", maxEtcdRequestBytes-8<<10)}
@@ -82,14 +82,14 @@ func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 				return true, nil
 			}
 		}
-		return false, fmt.Sprint(saw, s.machineStates(t), s.readSet(t).Status)
+		return false, fmt.Sprint(saw, s.describeMachines(t), s.readSet(t).Status)
 	})
 	awaitMachines := func(n int) {
 		t.Helper()
 		rig.Eventually(
 			t,
 			fmt.Sprintf("%d machines", n),
-			func() (bool, any) { return len(s.readMachines(t)) == n, s.machineStates(t) },
+			func() (bool, any) { return len(s.readMachines(t)) == n, s.describeMachines(t) },
 		)
 	}
 	awaitMachines(size)
@@ -101,15 +101,15 @@ func TestSetWithATooLargeStatusStillScales(t *testing.T) {
 	rig.Eventually(t, "the status is right", func() (bool, any) {
 		set := s.readSet(t)
 		return set.Status.Replicas == 3 && len(set.Status.FailedMachines) == 3 &&
-				set.Status.ObservedGeneration == set.Generation, s.machineStates(
+				set.Status.ObservedGeneration == set.Generation, s.describeMachines(
 				t,
 			)
 	})
 	s.deleteSet(t)
 }
 
-// machineStates returns the state of each machine of a set, and the machines that the set's status names.
-func (s testMachineSet) machineStates(t *testing.T) (states []string) {
+// describeMachines returns the state of each machine of a set, and the machines that the set's status names.
+func (s testMachineSet) describeMachines(t *testing.T) (states []string) {
 	t.Helper()
 	for _, m := range s.readSet(t).Status.FailedMachines {
 		states = append(states, "named: "+m.Name)

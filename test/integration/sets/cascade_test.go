@@ -15,10 +15,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// machineIdentities returns the machines of a namespace, each with its UID, instance and phase.
-func machineIdentities(t *testing.T, namespace string) []string {
+// describeMachinesWithUIDs returns the machines of a namespace, each with its UID, instance and phase.
+func describeMachinesWithUIDs(t *testing.T, namespace string) []string {
 	t.Helper()
-	list, err := testRig.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.MachineClient.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var all []string
 	for _, m := range list.Items {
@@ -38,11 +38,19 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	testRig.CreateNamespace(t, "cascade-deployment", "")
 	s := createSet(t, "cascade-set", "plain", wanted)
 	pool := testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
-	s.awaitRunning(t, wanted)
+	s.awaitRunningMachines(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
-	ofSet, ofPool, sets := machineIdentities(t, "cascade-set"), machineIdentities(t, "cascade-deployment"), pool.Sets(t)
+	ofSet, ofPool, sets := describeMachinesWithUIDs(
+		t,
+		"cascade-set",
+	), describeMachinesWithUIDs(
+		t,
+		"cascade-deployment",
+	), pool.Sets(
+		t,
+	)
 	require.Len(t, sets, 1)
-	api := testRig.Machines.MachineV1alpha1()
+	api := testRig.MachineClient.MachineV1alpha1()
 
 	require.NoError(t, testRig.Stack.StopComponent(t.Context(), component.ControllerManager))
 	orphan := metav1.DeleteOptions{PropagationPolicy: new(metav1.DeletePropagationOrphan)}
@@ -51,8 +59,8 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 	s.awaitCondition(t, v1alpha1.MachineSetDeleting, v1alpha1.ConditionTrue, string(v1alpha1.MachineSetDeleting))
 	s.forceReconcile(t)
 	pool.ForceReconcile(t)
-	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "without a garbage collector all wait")
-	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "without a garbage collector all wait")
+	require.Equal(t, ofSet, describeMachinesWithUIDs(t, "cascade-set"), "without a garbage collector all wait")
+	require.Equal(t, ofPool, describeMachinesWithUIDs(t, "cascade-deployment"), "without a garbage collector all wait")
 	require.Contains(t, s.readCondition(t, v1alpha1.MachineSetDeleting).Message, "--cascade=orphan")
 
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.ControllerManager))
@@ -61,15 +69,15 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 		_, noDeployment := api.MachineDeployments(pool.Namespace).Get(t.Context(), pool.Name, metav1.GetOptions{})
 		return apierrors.IsNotFound(noSet) && apierrors.IsNotFound(noDeployment), []error{noSet, noDeployment}
 	})
-	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"))
-	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
+	require.Equal(t, ofSet, describeMachinesWithUIDs(t, "cascade-set"))
+	require.Equal(t, ofPool, describeMachinesWithUIDs(t, "cascade-deployment"))
 
 	createSet(t, "cascade-set", "plain", wanted)
 	testRig.CreatePool(t, "cascade-deployment", "pool", wanted)
-	s.awaitRunning(t, wanted)
+	s.awaitRunningMachines(t, wanted)
 	pool.AwaitRunningMachines(t, wanted)
-	require.Equal(t, ofSet, machineIdentities(t, "cascade-set"), "the same machines")
-	require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"), "the same machines")
+	require.Equal(t, ofSet, describeMachinesWithUIDs(t, "cascade-set"), "the same machines")
+	require.Equal(t, ofPool, describeMachinesWithUIDs(t, "cascade-deployment"), "the same machines")
 	require.Len(t, pool.Sets(t), 1)
 	require.Equal(t, sets[0].UID, pool.Sets(t)[0].UID, "the same set")
 
@@ -80,8 +88,8 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 			return len(now) == 1 && now[0].UID != sets[0].UID && now[0].DeletionTimestamp == nil, len(now)
 		})
 		pool.AwaitRunningMachines(t, wanted)
-		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
-		created, _ := countCreateRequests(t, "cascade-deployment")
+		require.Equal(t, ofPool, describeMachinesWithUIDs(t, "cascade-deployment"))
+		created, _ := countMachineCreateRequests(t, "cascade-deployment")
 		require.Equal(t, wanted, created, "no machine was made beside them")
 	})
 	t.Run("a set without its owner reference is taken again", func(t *testing.T) {
@@ -91,7 +99,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 			owner := metav1.GetControllerOf(set.readSet(t))
 			return owner != nil && owner.Name == pool.Name, owner
 		})
-		require.Equal(t, ofPool, machineIdentities(t, "cascade-deployment"))
+		require.Equal(t, ofPool, describeMachinesWithUIDs(t, "cascade-deployment"))
 		require.Len(t, pool.Sets(t), 1)
 	})
 	t.Run("a machine goes as always", func(t *testing.T) {
@@ -101,7 +109,7 @@ func TestCascadeOrphanKeepsMachines(t *testing.T) {
 			_, err := api.Machines(s.namespace).Get(t.Context(), name, metav1.GetOptions{})
 			return apierrors.IsNotFound(err), err
 		})
-		s.awaitRunning(t, wanted)
+		s.awaitRunningMachines(t, wanted)
 	})
 	s.deleteSet(t)
 	pool.Delete(t)

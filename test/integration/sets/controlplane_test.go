@@ -103,7 +103,7 @@ func installControlPlaneCRD(ctx context.Context) error {
 
 // If a control plane is not stable, or its version is too old, a set creates no machines and reports the reason. When
 // the control plane changes, the set is reconciled.
-func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
+func TestUnstableControlPlaneBlocksMachineCreation(t *testing.T) {
 	c, err := newDynamicClient()
 	require.NoError(t, err)
 	set := func(change string) {
@@ -171,7 +171,9 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		require.NoError(t, err)
 		page, _, _ := strings.Cut(testRig.WorkflowDetails(t, o.WorkflowID), "\n")
 		if page != blocked.Message ||
-			len(testRig.Workflows(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`)) == 0 {
+			len(
+				testRig.WorkflowRuns(t, `Stuck = true AND ExecutionStatus = "Running" AND MachineNamespace = "preflight"`),
+			) == 0 {
 			return false, []string{o.WorkflowID, page, "or no open run is Stuck"}
 		}
 		says := strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") &&
@@ -182,7 +184,7 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 	})
 
 	set(`{"status":{"availableReplicas":3}}`)
-	s.awaitRunning(t, 3)
+	s.awaitRunningMachines(t, 3)
 	s.awaitCondition(t, v1alpha1.MachineSetMachinesCreated, v1alpha1.ConditionTrue, "MachinesCreated")
 
 	set(`{"spec":{"version":"v1.30.0"}}`) // machines must not have a newer version than the control plane
@@ -194,6 +196,6 @@ func TestControlPlaneKeepsASetFromMakingMachines(t *testing.T) {
 		t,
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"KubernetesVersionSkew"}}}`, v1alpha1.AnnotationSkipPreflightChecks),
 	)
-	s.awaitRunning(t, 4)
+	s.awaitRunningMachines(t, 4)
 	s.deleteSet(t)
 }

@@ -19,7 +19,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "frozen", "")
 	s := createSet(t, "frozen", "frozen", 3)
-	s.awaitRunning(t, 3)
+	s.awaitRunningMachines(t, 3)
 	told := func(reason string, times int) {
 		t.Helper()
 		rig.Eventually(t, "event "+reason, func() (bool, any) {
@@ -41,7 +41,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	lost := s.readMachines(t)[0]
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().Machines("frozen").Delete(t.Context(), lost.Name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "the machine is gone, and the set has decided about its new size", func() (bool, any) {
 		status := s.readSet(t).Status
@@ -51,12 +51,12 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.forceReconcile(t)
 	require.Len(t, s.readMachines(t), 2, "a frozen set creates no machine")
 	s.scale(t, 1)
-	s.awaitRunning(t, 1)
+	s.awaitRunningMachines(t, 1)
 
 	s.patch(t, `{"metadata":{"labels":{"freeze":null}}}`)
 	told("UnfrozeMachineSet", 1)
 	s.scale(t, 2)
-	s.awaitRunning(t, 2)
+	s.awaitRunningMachines(t, 2)
 
 	s.patch(t, `{"metadata":{"labels":{"freeze":"True"}}}`)
 	told("FrozeMachineSet", 2)
@@ -64,7 +64,7 @@ func TestASetIsFrozenAndUnfrozen(t *testing.T) {
 	s.forceReconcile(t)
 	require.Len(t, s.readMachines(t), 2)
 	s.patch(t, `{"metadata":{"annotations":{"safety.machine.sapcloud.io/unfreeze":""}}}`)
-	s.awaitRunning(t, 3)
+	s.awaitRunningMachines(t, 3)
 	told("UnfrozeMachineSet", 2)
 	s.deleteSet(t)
 }

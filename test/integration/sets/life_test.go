@@ -16,23 +16,23 @@ import (
 // The test covers the whole life of a set without a deployment. The set is created, replaces a machine that a user has
 // deleted, applies labels of the template in place, and reports its number of labelled machines. At the end, its
 // machines are deleted with the set.
-func TestSetFromCreationToDeletion(t *testing.T) {
+func TestSetWorksFromCreationToDeletion(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "life", "")
 	s := createSet(t, "life", "life", 2)
-	s.awaitRunning(t, 2)
+	s.awaitRunningMachines(t, 2)
 	first := s.readMachines(t)
 
 	victim, stays := first[0], first[1]
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().Machines("life").Delete(t.Context(), victim.Name, metav1.DeleteOptions{}),
 	)
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.readMachines(t), func(m v1alpha1.Machine) bool { return m.Name == name })
 	}
 	rig.Eventually(t, "it is gone", func() (bool, any) { return !has(victim.Name), machinesWithOwners(t, "life") })
-	s.awaitRunning(t, 2)
+	s.awaitRunningMachines(t, 2)
 	require.True(t, has(stays.Name), "the other one stays")
 
 	second := machinesWithOwners(t, "life")
@@ -51,8 +51,8 @@ func TestSetFromCreationToDeletion(t *testing.T) {
 		status := s.readSet(t).Status
 		return status.FullyLabeledReplicas == 2 && status.ObservedGeneration == s.readSet(t).Generation, status
 	})
-	created, _ := countCreateRequests(t, "life")
+	created, _ := countMachineCreateRequests(t, "life")
 	require.Equal(t, 3, created)
 	s.deleteSet(t)
-	require.Empty(t, instanceIDs(t, "life"))
+	require.Empty(t, providerIDs(t, "life"))
 }

@@ -72,21 +72,23 @@ func createSet(
 	for _, change := range changes {
 		change(s)
 	}
-	_, err := testRig.Machines.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
+	_, err := testRig.MachineClient.MachineV1alpha1().MachineSets(namespace).Create(t.Context(), s, metav1.CreateOptions{})
 	require.NoError(t, err)
 	return testMachineSet{namespace, name}
 }
 
 func (s testMachineSet) readSet(t *testing.T) *v1alpha1.MachineSet {
 	t.Helper()
-	set, err := testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Get(t.Context(), s.name, metav1.GetOptions{})
+	set, err := testRig.MachineClient.MachineV1alpha1().
+		MachineSets(s.namespace).
+		Get(t.Context(), s.name, metav1.GetOptions{})
 	require.NoError(t, err)
 	return set
 }
 
 func (s testMachineSet) patch(t *testing.T, patch string) {
 	t.Helper()
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		MachineSets(s.namespace).
 		Patch(t.Context(), s.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -105,7 +107,7 @@ func (s testMachineSet) scale(t *testing.T, replicas int) {
 // readMachines reads the machines that the set controls. If the API server is unavailable, the result is empty.
 func (s testMachineSet) readMachines(t *testing.T) []v1alpha1.Machine {
 	t.Helper()
-	list, err := testRig.Machines.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.MachineClient.MachineV1alpha1().Machines(s.namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		return nil
 	}
@@ -115,8 +117,8 @@ func (s testMachineSet) readMachines(t *testing.T) []v1alpha1.Machine {
 	})
 }
 
-// awaitRunning waits until the set has exactly n machines, all of them run, and the set's status reports this.
-func (s testMachineSet) awaitRunning(t *testing.T, n int) {
+// awaitRunningMachines waits until the set has exactly n machines, all of them run, and the set's status reports this.
+func (s testMachineSet) awaitRunningMachines(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of set %s run", n, s.name), func() (bool, any) {
 		machines, running := s.readMachines(t), 0
@@ -165,10 +167,10 @@ func (s testMachineSet) deleteSet(t *testing.T) {
 	t.Helper()
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().MachineSets(s.namespace).Delete(t.Context(), s.name, metav1.DeleteOptions{}),
 	)
 	rig.Eventually(t, "nothing is left of set "+s.name, func() (bool, any) {
-		_, err := testRig.Machines.MachineV1alpha1().
+		_, err := testRig.MachineClient.MachineV1alpha1().
 			MachineSets(s.namespace).
 			Get(context.Background(), s.name, metav1.GetOptions{})
 		left := len(s.readMachines(t))
@@ -183,9 +185,9 @@ func readCloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// countCreateRequests reads the API server's audit log. countCreateRequests returns how many Machines of a namespace
+// countMachineCreateRequests reads the API server's audit log. countMachineCreateRequests returns how many Machines of a namespace
 // were ever created, and how many create requests were refused. Dry runs are not counted.
-func countCreateRequests(t *testing.T, namespace string) (created, refused int) {
+func countMachineCreateRequests(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {
 		o := line.ObjectRef

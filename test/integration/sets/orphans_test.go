@@ -24,28 +24,28 @@ import (
 
 // sweepSchedule is a schedule of sweeps for the class of a namespace. A sweep runs only when a test triggers it.
 type sweepSchedule struct {
-	handle            sdk.ScheduleHandle
-	startedSweepCount int // number of ended sweeps
+	handle     sdk.ScheduleHandle
+	sweepCount int // number of ended sweeps
 }
 
-// confirmTime is the time for which an orphan must be without its machine before a sweep deletes the orphan. The
+// confirmationTime is the time for which an orphan must be without its machine before a sweep deletes the orphan. The
 // schedules of this package use this time.
-const confirmTime = 3 * time.Second
+const confirmationTime = 3 * time.Second
 
 func newSweepSchedule(t *testing.T, namespace string) *sweepSchedule {
 	t.Helper()
-	return &sweepSchedule{handle: testRig.CreateSweepSchedule(t, namespace, confirmTime)}
+	return &sweepSchedule{handle: testRig.CreateSweepSchedule(t, namespace, confirmationTime)}
 }
 
 // startSweep triggers a sweep and returns the workflow ID of the sweep.
 func (s *sweepSchedule) startSweep(t *testing.T) string {
 	t.Helper()
 	require.NoError(t, s.handle.Trigger(t.Context(), sdk.ScheduleTriggerOptions{}))
-	s.startedSweepCount++
+	s.sweepCount++
 	var id string
 	rig.Eventually(t, "a sweep begins", func() (bool, any) {
 		there, err := s.handle.Describe(t.Context())
-		if err != nil || there.Info.NumActions < s.startedSweepCount {
+		if err != nil || there.Info.NumActions < s.sweepCount {
 			return false, err
 		}
 		last := there.Info.RecentActions[len(there.Info.RecentActions)-1]
@@ -68,15 +68,15 @@ func (s *sweepSchedule) runSweep(t *testing.T) workflowsorphan.Result {
 	return result
 }
 
-// awaitConfirmTime waits until the next sweep may delete the orphans that this sweep has seen.
-func awaitConfirmTime(seen workflowsorphan.Result) {
+// awaitConfirmationTime waits until the next sweep may delete the orphans that this sweep has seen.
+func awaitConfirmationTime(seen workflowsorphan.Result) {
 	for _, s := range seen.Sightings {
-		time.Sleep(time.Until(s.Since.Add(confirmTime)))
+		time.Sleep(time.Until(s.Since.Add(confirmationTime)))
 	}
 }
 
-// instanceIDs returns the provider IDs of all instances of a namespace's class, sorted.
-func instanceIDs(t *testing.T, namespace string) []string {
+// providerIDs returns the provider IDs of all instances of a namespace's class, sorted.
+func providerIDs(t *testing.T, namespace string) []string {
 	t.Helper()
 	all, err := testRig.Cloud.Instances(t.Context())
 	require.NoError(t, err)
@@ -94,8 +94,8 @@ func TestSweepDeletesOnlyTheInstanceWithoutAMachine(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "swept", "")
 	set := createSet(t, "swept", "swept", 3)
-	set.awaitRunning(t, 3)
-	healthy := instanceIDs(t, "swept")
+	set.awaitRunningMachines(t, 3)
+	healthy := providerIDs(t, "swept")
 	require.Len(t, healthy, 3)
 	lost := testRig.CreateInstanceByHand(t, "swept", "swept-lost")
 	s := newSweepSchedule(t, "swept")
@@ -110,14 +110,14 @@ func TestSweepDeletesOnlyTheInstanceWithoutAMachine(t *testing.T) {
 	)
 	require.Empty(t, first.Collected, "it was seen once")
 	require.Len(t, first.Sightings, 1)
-	require.Len(t, instanceIDs(t, "swept"), 4)
+	require.Len(t, providerIDs(t, "swept"), 4)
 
-	awaitConfirmTime(first)
+	awaitConfirmationTime(first)
 	second := s.runSweep(t)
 	require.Equal(t, []string{lost.ProviderID}, second.Collected, "%+v", second)
 	require.Empty(t, second.Sightings)
-	require.Equal(t, healthy, instanceIDs(t, "swept"))
-	set.awaitRunning(t, 3)
+	require.Equal(t, healthy, providerIDs(t, "swept"))
+	set.awaitRunningMachines(t, 3)
 	rig.Eventually(t, "people are told", func() (bool, any) {
 		events, err := testRig.Kube.CoreV1().Events("swept").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
@@ -141,9 +141,9 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 	testRig.CreateNamespace(t, "left", "")
 	testRig.CreateNamespace(t, "moved-to", "")
 	set := createSet(t, "left", "left", 2)
-	set.awaitRunning(t, 2)
+	set.awaitRunningMachines(t, 2)
 	moved := testRig.CreateInstanceByHand(t, "left", "left-moved")
-	machines := testRig.Machines.MachineV1alpha1().Machines("moved-to")
+	machines := testRig.MachineClient.MachineV1alpha1().Machines("moved-to")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "left-moved"}, Spec: rig.NewMachineSpec()}
 	m.Spec.ProviderID = moved.ProviderID
 	_, err := machines.Create(t.Context(), m, metav1.CreateOptions{})
@@ -159,14 +159,14 @@ func TestAnInstanceWhoseMachineIsInAnotherNamespaceStays(t *testing.T) {
 			"%+v",
 			result,
 		)
-		awaitConfirmTime(result)
+		awaitConfirmationTime(result)
 	}
-	require.NotContains(t, instanceIDs(t, "left"), lost.ProviderID)
-	require.Contains(t, instanceIDs(t, "left"), moved.ProviderID)
+	require.NotContains(t, providerIDs(t, "left"), lost.ProviderID)
+	require.Contains(t, providerIDs(t, "left"), moved.ProviderID)
 
 	require.NoError(t, machines.Delete(t.Context(), m.Name, metav1.DeleteOptions{}))
 	rig.Eventually(t, "the machine's own deletion takes the instance", func() (bool, any) {
-		left := instanceIDs(t, "left")
+		left := providerIDs(t, "left")
 		return !slices.Contains(left, moved.ProviderID), left
 	})
 	set.deleteSet(t)
@@ -178,10 +178,10 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	testRig.CreateNamespace(t, "taken-over", "")
 	// CreateTaggedInstanceByHand copies the cluster's name from the instance of this set
 	set := createSet(t, "taken-over", "taken-over", 1)
-	set.awaitRunning(t, 1)
-	machines := testRig.Machines.MachineV1alpha1().Machines("taken-over")
+	set.awaitRunningMachines(t, 1)
+	machines := testRig.MachineClient.MachineV1alpha1().Machines("taken-over")
 	adopted := testRig.CreateTaggedInstanceByHand(t, "taken-over", "adopted", "")
-	before := instanceIDs(t, "taken-over")
+	before := providerIDs(t, "taken-over")
 	_, err := machines.Create(
 		t.Context(),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "adopted"}, Spec: rig.NewMachineSpec()},
@@ -193,7 +193,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 		require.NoError(t, err)
 		return m.Status.CurrentStatus.Phase == v1alpha1.MachineRunning && m.Spec.ProviderID == adopted.ProviderID, m.Status
 	})
-	require.Equal(t, before, instanceIDs(t, "taken-over"), "no second one")
+	require.Equal(t, before, providerIDs(t, "taken-over"), "no second one")
 
 	left := testRig.CreateTaggedInstanceByHand(t, "taken-over", "left", "")
 	result := newSweepSchedule(t, "taken-over").runSweep(t)
@@ -206,7 +206,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 	)
 	require.NoError(t, machines.Delete(t.Context(), "adopted", metav1.DeleteOptions{}))
 	rig.Eventually(t, "it takes its instance along", func() (bool, any) {
-		now := instanceIDs(t, "taken-over")
+		now := providerIDs(t, "taken-over")
 		return !slices.Contains(now, adopted.ProviderID), now
 	})
 	set.deleteSet(t)
@@ -216,7 +216,7 @@ func TestAnInstanceOfAnotherControllerIsAdopted(t *testing.T) {
 func TestBridgeMaintainsASweepSchedule(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "scheduled", "")
-	class, err := testRig.Machines.MachineV1alpha1().
+	class, err := testRig.MachineClient.MachineV1alpha1().
 		MachineClasses("scheduled").
 		Get(t.Context(), "small", metav1.GetOptions{})
 	require.NoError(t, err)
@@ -245,7 +245,7 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	// CreateInstanceByHand copies the cluster's name from the instance of this namespace's set
 	testRig.CreateNamespace(t, "moved-from", "")
 	set := createSet(t, "moved-from", "moved-from", 1)
-	set.awaitRunning(t, 1)
+	set.awaitRunningMachines(t, 1)
 	lost := []string{
 		testRig.CreateInstanceByHand(t, "moved", "moved-a").ProviderID,
 		testRig.CreateInstanceByHand(t, "moved", "moved-b").ProviderID,
@@ -257,7 +257,7 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 		require.Contains(t, result.Why, "no machine at all")
 		require.Empty(t, result.Sightings)
 	}
-	require.ElementsMatch(t, lost, instanceIDs(t, "moved"))
+	require.ElementsMatch(t, lost, providerIDs(t, "moved"))
 
 	_, err := testRig.Stack.RunKubectl(
 		t.Context(),
@@ -270,27 +270,27 @@ func TestSweepWithoutMachinesDeletesNothing(t *testing.T) {
 	)
 	require.NoError(t, err)
 	// wait until the sweep would delete the instances if the earlier sweeps had recorded them
-	time.Sleep(confirmTime)
+	time.Sleep(confirmationTime)
 	sighted := s.runSweep(t)
 	require.Empty(t, sighted.Collected, "what was seen while it was held is no sighting")
-	awaitConfirmTime(sighted)
+	awaitConfirmationTime(sighted)
 	require.ElementsMatch(t, lost, s.runSweep(t).Collected, "a person said so")
-	require.Empty(t, instanceIDs(t, "moved"))
+	require.Empty(t, providerIDs(t, "moved"))
 	set.deleteSet(t)
 }
 
 // The API server dies during a sweep. The sweep has listed the instances in the cloud, but cannot list the machines.
 // The sweep must not delete any instance.
-func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
+func TestSweepWithoutAPIServerDeletesNothing(t *testing.T) {
 	testRig.CreateNamespace(t, "dying", "")
 	set := createSet(t, "dying", "dying", 3)
-	set.awaitRunning(t, 3)
+	set.awaitRunningMachines(t, 3)
 	testRig.CreateInstanceByHand(t, "dying", "dying-lost")
 	s := newSweepSchedule(t, "dying")
 	sighted := s.runSweep(t)
 	require.Len(t, sighted.Sightings, 1)
-	awaitConfirmTime(sighted)
-	before := instanceIDs(t, "dying")
+	awaitConfirmationTime(sighted)
+	before := providerIDs(t, "dying")
 
 	hang := func(point admin.HangPoint) {
 		require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
@@ -315,13 +315,13 @@ func TestASweepWhoseAPIServerDiesDeletesNothing(t *testing.T) {
 		pending := shown.PendingActivities
 		return len(pending) == 1 && pending[0].Attempt > 1, pending
 	})
-	assert.Equal(t, before, instanceIDs(t, "dying"), "nobody said that there is no machine")
+	assert.Equal(t, before, providerIDs(t, "dying"), "nobody said that there is no machine")
 	require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 
 	var result workflowsorphan.Result
 	require.NoError(t, testRig.Temporal.GetWorkflow(t.Context(), id, "").Get(t.Context(), &result), "it has five minutes")
 	require.Len(t, result.Collected, 1, "%+v", result)
-	require.Len(t, instanceIDs(t, "dying"), 3)
-	set.awaitRunning(t, 3)
+	require.Len(t, providerIDs(t, "dying"), 3)
+	set.awaitRunningMachines(t, 3)
 	set.deleteSet(t)
 }

@@ -15,10 +15,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// createOrphan creates a machine that has no controller.
-func createOrphan(t *testing.T, namespace, name string, labels map[string]string) {
+// createMachineWithoutController creates a machine that has no controller.
+func createMachineWithoutController(t *testing.T, namespace, name string, labels map[string]string) {
 	t.Helper()
-	_, err := testRig.Machines.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
+	_, err := testRig.MachineClient.MachineV1alpha1().Machines(namespace).Create(t.Context(), &v1alpha1.Machine{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: rig.NewMachineSpec(),
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func createOrphan(t *testing.T, namespace, name string, labels map[string]string
 
 func patchMachine(t *testing.T, namespace, name, patch string) {
 	t.Helper()
-	_, err := testRig.Machines.MachineV1alpha1().
+	_, err := testRig.MachineClient.MachineV1alpha1().
 		Machines(namespace).
 		Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
@@ -35,37 +35,39 @@ func patchMachine(t *testing.T, namespace, name, patch string) {
 // A set adopts fifty existing machines and creates no other machine. When the labels of a machine change, the set
 // releases the machine and creates another machine. When the machine gets its old labels back, the set adopts the
 // machine again and deletes a surplus machine.
-func TestFiftyOrphansAreAdopted(t *testing.T) {
+func TestFiftyMachinesWithoutControllerAreAdopted(t *testing.T) {
 	t.Parallel()
 	const wanted = 50
 	testRig.CreateNamespace(t, "orphans", "")
 	before := readCloudStats(t)
 	for i := range wanted {
-		createOrphan(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
+		createMachineWithoutController(t, "orphans", fmt.Sprintf("orphan-%02d", i), map[string]string{"pool": "orphans"})
 	}
 	s := createSet(t, "orphans", "orphans", wanted)
-	s.awaitRunning(t, wanted)
-	created, _ := countCreateRequests(t, "orphans")
+	s.awaitRunningMachines(t, wanted)
+	created, _ := countMachineCreateRequests(t, "orphans")
 	require.Equal(t, wanted, created, "the set made none")
-	require.Len(t, instanceIDs(t, "orphans"), wanted)
+	require.Len(t, providerIDs(t, "orphans"), wanted)
 
 	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"elsewhere"}}}`)
 	rig.Eventually(t, "it is let go", func() (bool, any) {
-		m, err := testRig.Machines.MachineV1alpha1().Machines("orphans").Get(t.Context(), "orphan-07", metav1.GetOptions{})
+		m, err := testRig.MachineClient.MachineV1alpha1().
+			Machines("orphans").
+			Get(t.Context(), "orphan-07", metav1.GetOptions{})
 		require.NoError(t, err)
 		return metav1.GetControllerOf(m) == nil && m.DeletionTimestamp == nil, m.OwnerReferences
 	})
-	s.awaitRunning(t, wanted)
-	created, _ = countCreateRequests(t, "orphans")
+	s.awaitRunningMachines(t, wanted)
+	created, _ = countMachineCreateRequests(t, "orphans")
 	require.Equal(t, wanted+1, created)
 	patchMachine(t, "orphans", "orphan-07", `{"metadata":{"labels":{"pool":"orphans"}}}`)
 	rig.Eventually(t, "one more or less is deleted", func() (bool, any) {
-		list, err := testRig.Machines.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.MachineClient.MachineV1alpha1().Machines("orphans").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		return len(list.Items) == wanted, len(list.Items)
 	})
-	s.awaitRunning(t, wanted)
-	created, _ = countCreateRequests(t, "orphans")
+	s.awaitRunningMachines(t, wanted)
+	created, _ = countMachineCreateRequests(t, "orphans")
 	require.Equal(t, wanted+1, created)
 	require.Equal(t, before.DuplicateInstances, readCloudStats(t).DuplicateInstances)
 	s.deleteSet(t)
@@ -81,11 +83,11 @@ func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 		s.Spec.Template.Labels = map[string]string{"app": "web"}
 	}
 	a, b := createSet(t, "overlap", "a", 4, both), createSet(t, "overlap", "b", 4, both)
-	a.awaitRunning(t, 4)
-	b.awaitRunning(t, 4)
-	created, _ := countCreateRequests(t, "overlap")
+	a.awaitRunningMachines(t, 4)
+	b.awaitRunningMachines(t, 4)
+	created, _ := countMachineCreateRequests(t, "overlap")
 	require.Equal(t, 8, created)
-	createOrphan(t, "overlap", "stray", map[string]string{"app": "web"})
+	createMachineWithoutController(t, "overlap", "stray", map[string]string{"app": "web"})
 	rig.Eventually(t, "somebody has taken it, and has one less of the others", func() (bool, any) {
 		x, y := a.readMachines(t), b.readMachines(t)
 		return len(x) == 4 && len(y) == 4 && len(machinesWithOwners(t, "overlap")) == 8, []int{len(x), len(y)}
@@ -97,7 +99,7 @@ func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 	}
 	names := look()
 	require.Equal(t, names, look(), "nothing flaps")
-	created, _ = countCreateRequests(t, "overlap")
+	created, _ = countMachineCreateRequests(t, "overlap")
 	require.Equal(t, 9, created, "with the stray itself")
 	a.deleteSet(t)
 	b.deleteSet(t)
@@ -106,7 +108,7 @@ func TestSetsWithOverlappingSelectorsKeepTheirMachines(t *testing.T) {
 // machinesWithOwners returns the names of a namespace's machines, each with the set that owns the machine.
 func machinesWithOwners(t *testing.T, namespace string) []string {
 	t.Helper()
-	list, err := testRig.Machines.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
+	list, err := testRig.MachineClient.MachineV1alpha1().Machines(namespace).List(t.Context(), metav1.ListOptions{})
 	require.NoError(t, err)
 	var names []string
 	for _, m := range list.Items {

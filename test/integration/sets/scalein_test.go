@@ -21,7 +21,7 @@ func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "marked", "")
 	s := createSet(t, "marked", "marked", 8)
-	s.awaitRunning(t, 8)
+	s.awaitRunningMachines(t, 8)
 	now := time.Now().UTC().Truncate(time.Second)
 	var chosen, others []string
 	for i, m := range s.readMachines(t) {
@@ -35,7 +35,7 @@ func TestScaleDownDeletesExactlyTheMarkedMachines(t *testing.T) {
 	}
 	s.patch(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}},"spec":{"replicas":%d}}`,
 		v1alpha1.AnnotationLastScalerChange, now.Format(time.RFC3339), 8-len(chosen)))
-	s.awaitRunning(t, len(others))
+	s.awaitRunningMachines(t, len(others))
 	var left []string
 	for _, m := range s.readMachines(t) {
 		left = append(left, m.Name)
@@ -88,11 +88,11 @@ func TestMachineIsAvailableAfterMinReadySeconds(t *testing.T) {
 
 // A paused set neither creates nor deletes machines. If a user has marked a machine for deletion, the set deletes this
 // machine first. If a template change needs no new machines, the set applies the change to its existing machines.
-func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
+func TestPausedSetKeepsMachinesAndDeletesTheMarkedOneFirst(t *testing.T) {
 	t.Parallel()
 	testRig.CreateNamespace(t, "paused", "")
 	s := createSet(t, "paused", "paused", 3)
-	s.awaitRunning(t, 3)
+	s.awaitRunningMachines(t, 3)
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":""}}}`)
 	s.awaitCondition(t, v1alpha1.MachineSetPaused, v1alpha1.ConditionTrue, "Paused")
 	chosen := s.readMachines(t)[1].Name
@@ -102,7 +102,7 @@ func TestPausedSetDoesNothingAndChosenMachineIsDeletedFirst(t *testing.T) {
 	s.forceReconcile(t)
 	require.Equal(t, before, machinesWithOwners(t, "paused"))
 	s.patch(t, `{"metadata":{"annotations":{"cluster.x-k8s.io/paused":null}}}`)
-	s.awaitRunning(t, 2)
+	s.awaitRunningMachines(t, 2)
 	for _, m := range s.readMachines(t) {
 		require.NotEqual(t, chosen, m.Name)
 	}

@@ -16,7 +16,7 @@ import (
 
 // A set is scaled from 0 to 150 while the API server is killed twice. There are never more than 150 machines, exactly
 // 150 machines are ever created, and no instance is made twice.
-func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
+func TestScaleUpContinuesAfterTheAPIServerIsKilled(t *testing.T) {
 	const wanted = 150
 	testRig.CreateNamespace(t, "many", "")
 	before := readCloudStats(t)
@@ -39,14 +39,14 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.APIServer))
 		require.NoError(t, testRig.Stack.StartComponent(t.Context(), component.APIServer))
 	}
-	s.awaitRunning(t, wanted)
+	s.awaitRunningMachines(t, wanted)
 	close(stop)
 	<-done
 	require.LessOrEqual(t, most.Load(), int64(wanted), "machines at a time")
 	after := readCloudStats(t)
 	require.Equal(t, wanted, after.CreatedInstances-before.CreatedInstances, "instances")
 	require.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
-	created, _ := countCreateRequests(t, "many")
+	created, _ := countMachineCreateRequests(t, "many")
 	// If the API server is killed before it answers a create request, the audit log lacks this request. The API server
 	// itself ensures that each name is created only once.
 	require.LessOrEqual(t, created, wanted)
@@ -57,7 +57,7 @@ func TestScaleUpWhileTheAPIServerIsKilledTwice(t *testing.T) {
 
 // The API server refuses about every second machine name. The set reports the errors, tries other names, and reaches
 // its number of machines. No machine is made twice.
-func TestSetTriesOtherNamesIfSomeAreRefused(t *testing.T) {
+func TestSetTriesOtherMachineNamesIfSomeAreRefused(t *testing.T) {
 	t.Parallel()
 	const wanted = 8
 	testRig.CreateNamespace(t, "refused", "")
@@ -81,12 +81,12 @@ func TestSetTriesOtherNamesIfSomeAreRefused(t *testing.T) {
 		).Message,
 		"not this one",
 	)
-	s.awaitRunning(t, wanted)
+	s.awaitRunningMachines(t, wanted)
 	rig.Eventually(t, "the failure is told no more", func() (bool, any) {
 		c := s.readCondition(t, v1alpha1.MachineSetReplicaFailure)
 		return c.Type == "", c
 	})
-	created, denied := countCreateRequests(t, "refused")
+	created, denied := countMachineCreateRequests(t, "refused")
 	require.Equal(t, wanted, created)
 	require.Positive(t, denied)
 	t.Logf("%d creates were refused on the way to %d machines", denied, wanted)

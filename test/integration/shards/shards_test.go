@@ -81,8 +81,8 @@ func readShardTable(t *testing.T) shard.Table {
 	return table
 }
 
-// taskQueuesOfRuns returns the task queues of all runs about objects of a namespace, sorted.
-func taskQueuesOfRuns(t *testing.T, namespace string) (queues []string) {
+// taskQueuesOfNamespace returns the task queues of all runs about objects of a namespace, sorted.
+func taskQueuesOfNamespace(t *testing.T, namespace string) (queues []string) {
 	t.Helper()
 	answer, err := testRig.Temporal.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{
 		Query: fmt.Sprintf("MachineNamespace = '%s'", namespace),
@@ -111,7 +111,11 @@ func TestNamespacesAreDistributedOverShards(t *testing.T) {
 	assert.NotEqual(t, first, second, "each shard has one of the two namespaces")
 	for namespace := range pools {
 		number, _ := table.ShardOfNamespace(namespace)
-		assert.Equal(t, []string{rig.Installation.Shard(number).TaskQueue(run.QueueMachines)}, taskQueuesOfRuns(t, namespace))
+		assert.Equal(
+			t,
+			[]string{rig.Installation.Shard(number).TaskQueue(run.QueueMachines)},
+			taskQueuesOfNamespace(t, namespace),
+		)
 	}
 
 	t.Run("two workers share the shards, and one takes over from the other", func(t *testing.T) {
@@ -150,7 +154,7 @@ func TestNamespacesAreDistributedOverShards(t *testing.T) {
 		pools["one"].AwaitRunningMachines(t, 5)
 		queue := rig.Installation.Shard(to).TaskQueue(run.QueueMachines)
 		rig.Eventually(t, "runs are in queue "+queue, func() (bool, any) {
-			queues := taskQueuesOfRuns(t, "one")
+			queues := taskQueuesOfNamespace(t, "one")
 			return slices.Contains(queues, queue), strings.Join(queues, ", ")
 		})
 		pools["one"].Delete(t)

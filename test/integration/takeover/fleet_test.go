@@ -32,25 +32,25 @@ import (
 // takeoverPools has the pools of the namespace. The comment on a field says what MCM was doing with the pool's machines
 // when MCM was stopped.
 type takeoverPools struct {
-	runningPool *rig.Pool // MCM was idle: all machines run and have pods, and one machine is preserved
-	rolledPool  *rig.Pool // MCM was idle: all machines are of the second revision
-	rollingPool *rig.Pool // MCM was rolling out a template: the cloud is creating the first new instance
+	runningPool   *rig.Pool // MCM was idle: all machines run and have pods, and one machine is preserved
+	rolledOutPool *rig.Pool // MCM was idle: all machines are of the second revision
+	rollingPool   *rig.Pool // MCM was rolling out a template: the cloud is creating the first new instance
 	// MCM was creating machines: the cloud has begun the creations, and no machine has a provider ID yet
 	creatingPool *rig.Pool
 	pendingPool  *rig.Pool // MCM was waiting for the node of an instance
 	// MCM was creating machines, which are in CrashLoopBackOff because the cloud's quota is full
-	quotaPool      *rig.Pool
-	failedPool     *rig.Pool // MCM was idle: the machine is Failed and preserved
-	unknownPool    *rig.Pool // the machine is Unknown, because its kubelet is not ready
-	drainingPool   *rig.Pool // MCM was draining a node, and a budget blocks the drain
-	deletingPool   *rig.Pool // MCM was deleting an instance, and the cloud refuses the deletion
-	millwrightPool *rig.Pool // the cloud has begun a creation; Millwright was stopped, not MCM
+	quotaPool              *rig.Pool
+	failedPool             *rig.Pool // MCM was idle: the machine is Failed and preserved
+	unknownPool            *rig.Pool // the machine is Unknown, because its kubelet is not ready
+	drainingPool           *rig.Pool // MCM was draining a node, and a budget blocks the drain
+	deletingPool           *rig.Pool // MCM was deleting an instance, and the cloud refuses the deletion
+	millwrightCreatingPool *rig.Pool // the cloud has begun a creation; Millwright was stopped, not MCM
 }
 
 const (
-	runningPoolSize, rolledPoolSize, rollingPoolSize = 3, 2, 2
+	runningPoolSize, rolledOutPoolSize, rollingPoolSize = 3, 2, 2
 
-	classSmall, classSlow, classLate, classFull, classBroken, classGone = "small", "slow", "late", "full", "broken", "gone"
+	classSmall, classSlowCreation, classSlowBoot, classFullQuota, classRefusedCreation, classRefusedDeletion = "small", "slow", "late", "full", "broken", "gone"
 
 	runningApp, drainingApp = "calm", "going" // names of apps
 )
@@ -83,8 +83,8 @@ func repoFolder(t *testing.T, name string) string {
 	return filepath.Join(repo, name)
 }
 
-// useCRDsOfMCM replaces Millwright's CRDs by the CRDs of MCM's release, which have no defaults and no validation.
-func useCRDsOfMCM(t *testing.T) {
+// installCRDsOfMCM replaces Millwright's CRDs by the CRDs of MCM's release, which have no defaults and no validation.
+func installCRDsOfMCM(t *testing.T) {
 	t.Helper()
 	list := exec.CommandContext(
 		t.Context(),
@@ -115,20 +115,22 @@ func useCRDsOfMCM(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// createNamespace makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
-func createNamespace(t *testing.T) *takeoverPools {
+// createNamespaceAndClasses makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
+func createNamespaceAndClasses(t *testing.T) *takeoverPools {
 	t.Helper()
 	ctx := t.Context()
 	_, err := testRig.Kube.CoreV1().
 		Namespaces().
-		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{})
+		Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shootNamespace}}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	_, err = testRig.Kube.CoreV1().Secrets(namespace).Create(ctx, rig.NewCredentials(namespace), metav1.CreateOptions{})
+	_, err = testRig.Kube.CoreV1().
+		Secrets(shootNamespace).
+		Create(ctx, rig.NewClassSecret(shootNamespace), metav1.CreateOptions{})
 	require.NoError(t, err)
 	for name, behaves := range map[string]string{
-		classSmall: "", classSlow: `,"createLatency":"20s"`, classLate: `,"bootLatency":"75s"`, classFull: `,"quota":0`, classBroken: "", classGone: "",
+		classSmall: "", classSlowCreation: `,"createLatency":"20s"`, classSlowBoot: `,"bootLatency":"75s"`, classFullQuota: `,"quota":0`, classRefusedCreation: "", classRefusedDeletion: "",
 	} {
-		c := rig.NewClass(namespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
+		c := rig.NewClass(shootNamespace, `{"region":"eu","zone":"eu-1","instanceType":"small"`+behaves+`}`)
 		c.Name = name
 		c.NodeTemplate = &v1alpha1.NodeTemplate{
 			InstanceType: "small",
@@ -141,32 +143,39 @@ func createNamespace(t *testing.T) *takeoverPools {
 			},
 			VirtualCapacity: corev1.ResourceList{"example.com/dongles": resource.MustParse("2")},
 		}
-		_, err := testRig.Machines.MachineV1alpha1().MachineClasses(namespace).Create(ctx, c, metav1.CreateOptions{})
+		_, err := testRig.MachineClient.MachineV1alpha1().
+			MachineClasses(shootNamespace).
+			Create(ctx, c, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
-	refuseCreations(t)
+	refuseInstanceCreations(t)
 	return &takeoverPools{}
 }
 
-// refuseCreations makes the cloud refuse to create instances of a class.
-func refuseCreations(t *testing.T) {
+// refuseInstanceCreations makes the cloud refuse to create instances of a class.
+func refuseInstanceCreations(t *testing.T) {
 	t.Helper()
 	fault := admin.Fault{
 		Operation: admin.OperationCreate,
-		Class:     namespace + "/" + classBroken,
+		Class:     shootNamespace + "/" + classRefusedCreation,
 		Code:      "Unavailable",
 		Message:   "not today",
 	}
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), fault))
 }
 
-// newPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds of
+// createPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds of
 // 500, which MCM ignores.
-func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*v1alpha1.MachineDeployment)) *rig.Pool {
+func createPool(
+	t *testing.T,
+	name, class string,
+	replicas int32,
+	changes ...func(*v1alpha1.MachineDeployment),
+) *rig.Pool {
 	t.Helper()
 	return testRig.CreatePool(
 		t,
-		namespace,
+		shootNamespace,
 		name,
 		replicas,
 		append([]func(*v1alpha1.MachineDeployment){rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
@@ -193,23 +202,23 @@ func newPool(t *testing.T, name, class string, replicas int32, changes ...func(*
 // createPools lets MCM create the machines of the pools, and begins a rollout and a preservation.
 func (n *takeoverPools) createPools(t *testing.T) {
 	t.Helper()
-	n.runningPool = newPool(t, "calm", classSmall, runningPoolSize)
-	n.rolledPool = newPool(t, "rolled", classSmall, rolledPoolSize, func(d *v1alpha1.MachineDeployment) {
+	n.runningPool = createPool(t, "calm", classSmall, runningPoolSize)
+	n.rolledOutPool = createPool(t, "rolled", classSmall, rolledOutPoolSize, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Labels["version"] = "1"
 		// MCM creates all new machines at once
-		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledPoolSize))
+		d.Spec.Strategy.RollingUpdate.MaxSurge = new(intstr.FromInt32(rolledOutPoolSize))
 	})
-	n.rollingPool = newPool(t, "middle", classSmall, rollingPoolSize)
-	n.drainingPool = newPool(t, "going", classSmall, 2)
-	n.deletingPool = newPool(t, "gone", classGone, 1)
-	n.unknownPool = newPool(t, "sick", classSmall, 1)
-	n.quotaPool = newPool(t, "full", classFull, 1)
-	n.failedPool = newPool(t, "failed", classBroken, 1, func(d *v1alpha1.MachineDeployment) {
+	n.rollingPool = createPool(t, "middle", classSmall, rollingPoolSize)
+	n.drainingPool = createPool(t, "going", classSmall, 2)
+	n.deletingPool = createPool(t, "gone", classRefusedDeletion, 1)
+	n.unknownPool = createPool(t, "sick", classSmall, 1)
+	n.quotaPool = createPool(t, "full", classFullQuota, 1)
+	n.failedPool = createPool(t, "failed", classRefusedCreation, 1, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Annotations = map[string]string{v1alpha1.AnnotationPreserve: v1alpha1.ValuePreserveWhenFailed}
 		d.Spec.Template.Spec.MachineCreationTimeout = &metav1.Duration{Duration: 5 * time.Second}
 	})
-	n.rolledPool.AwaitRunningMachines(t, rolledPoolSize)
-	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
+	n.rolledOutPool.AwaitRunningMachines(t, rolledOutPoolSize)
+	n.rolledOutPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"2"}}}}}`)
 	for p, size := range map[*rig.Pool]int{n.runningPool: runningPoolSize, n.rollingPool: rollingPoolSize, n.drainingPool: 2, n.deletingPool: 1, n.unknownPool: 1} {
 		p.AwaitRunningMachines(t, size)
 	}
@@ -223,7 +232,7 @@ func (n *takeoverPools) createPools(t *testing.T) {
 		"machine",
 		kept,
 		"--namespace",
-		namespace,
+		shootNamespace,
 		v1alpha1.AnnotationPreserve+"="+v1alpha1.ValuePreserveNow,
 	)
 	require.NoError(t, err)
@@ -235,18 +244,18 @@ func (n *takeoverPools) createPools(t *testing.T) {
 func (n *takeoverPools) awaitSettledPools(t *testing.T) {
 	t.Helper()
 	rig.Eventually(t, "MCM has preserved a machine, and rolled a pool", func() (bool, any) {
-		machines := n.rolledPool.Machines(t)
+		machines := n.rolledOutPool.Machines(t)
 		old := slices.ContainsFunc(machines, func(m v1alpha1.Machine) bool { return m.Labels["version"] != "2" })
 		kept := slices.ContainsFunc(
 			n.runningPool.Machines(t),
 			func(m v1alpha1.Machine) bool { return m.Status.CurrentStatus.PreserveExpiryTime != nil },
 		)
-		return kept && !old && len(machines) == rolledPoolSize, []bool{kept, old}
+		return kept && !old && len(machines) == rolledOutPoolSize, []bool{kept, old}
 	})
-	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.MCMMachines))
+	require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.MCMMachineController))
 	rig.Eventually(t, "the nodes have MCM's finalizer", func() (bool, any) {
 		var without []string
-		for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.rollingPool, n.drainingPool, n.unknownPool} {
+		for _, p := range []*rig.Pool{n.runningPool, n.rolledOutPool, n.rollingPool, n.drainingPool, n.unknownPool} {
 			nodes := p.Nodes(t)
 			for _, m := range p.Machines(t) {
 				named := func(k corev1.Node) bool {
@@ -272,7 +281,7 @@ func (n *takeoverPools) startUnfinishableWorkOfMCM(t *testing.T) {
 			ctx,
 			admin.Fault{
 				Operation: admin.OperationDelete,
-				Class:     namespace + "/" + classGone,
+				Class:     shootNamespace + "/" + classRefusedDeletion,
 				Code:      "Unavailable",
 				Message:   "not today",
 			},
@@ -287,7 +296,7 @@ func (n *takeoverPools) startUnfinishableWorkOfMCM(t *testing.T) {
 		"machine",
 		host.Name,
 		"--namespace",
-		namespace,
+		shootNamespace,
 		v1alpha1.AnnotationMachinePriority+"=1",
 	)
 	require.NoError(t, err)
@@ -320,9 +329,9 @@ func (n *takeoverPools) startUnfinishableWorkOfMCM(t *testing.T) {
 		return !slices.ContainsFunc(slices.Collect(maps.Values(saw)), func(n int) bool { return n != 1 }), saw
 	})
 	n.awaitSettledPools(t)
-	n.pendingPool = newPool(t, "pending", classLate, 1)
-	n.creatingPool = newPool(t, "slow", classSlow, 2)
-	n.rollingPool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlow+`"}}}}}`)
+	n.pendingPool = createPool(t, "pending", classSlowBoot, 1)
+	n.creatingPool = createPool(t, "slow", classSlowCreation, 2)
+	n.rollingPool.Patch(t, `{"spec":{"template":{"spec":{"class":{"name":"`+classSlowCreation+`"}}}}}`)
 	rig.Eventually(t, "the cloud creates three instances, and a node is awaited", func() (bool, any) {
 		creating := 0
 		for _, m := range append(n.creatingPool.Machines(t), n.rollingPool.Machines(t)...) {
@@ -340,15 +349,15 @@ func (n *takeoverPools) startUnfinishableWorkOfMCM(t *testing.T) {
 // that a budget blocks.
 func (n *takeoverPools) startUnfinishableWorkOfMillwright(t *testing.T) {
 	t.Helper()
-	n.drainingPool.AwaitPods(t, drainingApp, 2)
+	n.drainingPool.AwaitRunningPods(t, drainingApp, 2)
 	n.drainingPool.RelaxBudget(t, drainingApp, 2)
 	n.drainingPool.Scale(t, 0)
-	n.millwrightPool = newPool(t, "again", classSlow, 1)
+	n.millwrightCreatingPool = createPool(t, "again", classSlowCreation, 1)
 	rig.Eventually(t, "the cloud creates an instance, and a drain is held", func() (bool, any) {
-		leaving, making := n.drainingPool.Machines(t), n.millwrightPool.Machines(t)
+		leaving, making := n.drainingPool.Machines(t), n.millwrightCreatingPool.Machines(t)
 		draining := len(leaving) == 1 && leaving[0].Status.Deletion != nil &&
 			leaving[0].Status.Deletion.Stage == v1alpha1.MachineDeletionDrain
-		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.millwrightPool.ProviderIDs(t)) == 1
+		creating := len(making) == 1 && making[0].Spec.ProviderID == "" && len(n.millwrightCreatingPool.ProviderIDs(t)) == 1
 		return draining && creating, []bool{draining, creating}
 	})
 }
@@ -366,7 +375,7 @@ func changeNodeLabel(t *testing.T, p *rig.Pool, change string) {
 // freezeCurrentSet puts the freeze label on the current set of the rolled pool.
 func (n *takeoverPools) freezeCurrentSet(t *testing.T) {
 	t.Helper()
-	for _, s := range n.rolledPool.Sets(t) {
+	for _, s := range n.rolledOutPool.Sets(t) {
 		if s.Spec.Replicas > 0 {
 			_, err := testRig.Stack.RunKubectl(
 				t.Context(),
@@ -374,7 +383,7 @@ func (n *takeoverPools) freezeCurrentSet(t *testing.T) {
 				"machineset",
 				s.Name,
 				"--namespace",
-				namespace,
+				shootNamespace,
 				v1alpha1.LabelFreeze+"="+v1alpha1.ValueTrue,
 			)
 			require.NoError(t, err)
@@ -386,25 +395,25 @@ func (n *takeoverPools) freezeCurrentSet(t *testing.T) {
 func (n *takeoverPools) removeFaultsAndBudgets(t *testing.T) {
 	t.Helper()
 	require.NoError(t, testRig.Cloud.ClearFaults(t.Context()))
-	refuseCreations(t) // the cloud still refuses creations, so that the failed machine stays Failed
+	refuseInstanceCreations(t) // the cloud still refuses creations, so that the failed machine stays Failed
 	n.drainingPool.RelaxBudget(t, drainingApp, 0)
 	changeNodeLabel(t, n.unknownPool, "node-not-ready.stage.kwok.x-k8s.io-")
-	_, err := testRig.Machines.MachineV1alpha1().
-		MachineClasses(namespace).
-		Patch(t.Context(), classFull, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
+	_, err := testRig.MachineClient.MachineV1alpha1().
+		MachineClasses(shootNamespace).
+		Patch(t.Context(), classFullQuota, types.MergePatchType, []byte(`{"providerSpec":{"quota":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 }
 
 // poolsState has the parts of the pools' objects that no controller may change without a reason.
 type poolsState struct {
-	ReadTime        time.Time // time before the objects were read
-	Machines        map[string]machineState
-	Nodes           map[string]nodeState
-	Sets            map[string]setState
-	Revisions       map[string]string // revision by name of the deployment
-	Instances       map[string]string // name of the machine by provider ID
-	Pods            map[types.UID]string
-	BootstrapTokens []string // UID and resourceVersion of each bootstrap token
+	ReadTime                 time.Time // time before the objects were read
+	Machines                 map[string]machineState
+	Nodes                    map[string]nodeState
+	Sets                     map[string]setState
+	RevisionsByDeployment    map[string]string // revision by name of the deployment
+	MachineNamesByProviderID map[string]string // name of the machine by provider ID
+	PodStates                map[types.UID]string
+	BootstrapTokens          []string // UID and resourceVersion of each bootstrap token
 }
 
 type machineState struct {
@@ -439,7 +448,7 @@ func (n *takeoverPools) readState(t *testing.T, of ...*rig.Pool) poolsState {
 	if len(of) == 0 {
 		of = []*rig.Pool{
 			n.runningPool,
-			n.rolledPool,
+			n.rolledOutPool,
 			n.rollingPool,
 			n.creatingPool,
 			n.pendingPool,
@@ -449,8 +458,8 @@ func (n *takeoverPools) readState(t *testing.T, of ...*rig.Pool) poolsState {
 			n.drainingPool,
 			n.deletingPool,
 		}
-		if n.millwrightPool != nil {
-			of = append(of, n.millwrightPool)
+		if n.millwrightCreatingPool != nil {
+			of = append(of, n.millwrightCreatingPool)
 		}
 	}
 	s := poolsState{
@@ -504,14 +513,14 @@ func (n *takeoverPools) readState(t *testing.T, of ...*rig.Pool) poolsState {
 			s.Sets[x.Name] = setState{x.UID, x.Spec, x.Annotations, x.Finalizers}
 		}
 		d := p.Deployment(t)
-		s.Revisions[p.Name] = d.Annotations[v1alpha1.AnnotationRevision]
+		s.RevisionsByDeployment[p.Name] = d.Annotations[v1alpha1.AnnotationRevision]
 		for _, i := range all {
-			if strings.HasPrefix(i.Tags.Machine, p.Name+"-") {
-				s.Instances[i.ProviderID] = i.Tags.Machine
+			if strings.HasPrefix(i.Tags.MachineName, p.Name+"-") {
+				s.MachineNamesByProviderID[i.ProviderID] = i.Tags.MachineName
 			}
 		}
 		for _, pod := range p.Pods(t, p.Name) {
-			s.Pods[pod.UID] = fmt.Sprint(pod.Spec.NodeName, " ", pod.DeletionTimestamp, " ", pod.Status.StartTime.UTC())
+			s.PodStates[pod.UID] = fmt.Sprint(pod.Spec.NodeName, " ", pod.DeletionTimestamp, " ", pod.Status.StartTime.UTC())
 		}
 	}
 	return s
@@ -537,21 +546,21 @@ func (n *takeoverPools) requireUnchanged(t *testing.T, before poolsState, pools 
 	requireSameObjects(t, "machine", before.Machines, after.Machines, mine)
 	requireSameObjects(t, "node", before.Nodes, after.Nodes, mine)
 	requireSameObjects(t, "set", before.Sets, after.Sets, mine)
-	for id, was := range before.Instances {
+	for id, was := range before.MachineNamesByProviderID {
 		if mine(was) {
-			assert.Equal(t, was, after.Instances[id], "instance %s", id)
+			assert.Equal(t, was, after.MachineNamesByProviderID[id], "instance %s", id)
 		}
 	}
-	for uid, was := range before.Pods {
+	for uid, was := range before.PodStates {
 		if name, _, _ := strings.Cut(was, " "); mine(name) {
-			assert.Equal(t, was, after.Pods[uid], "a pod")
+			assert.Equal(t, was, after.PodStates[uid], "a pod")
 		}
 	}
 	for _, p := range pools {
-		assert.Equal(t, before.Revisions[p.Name], after.Revisions[p.Name], "revision of %s", p.Name)
+		assert.Equal(t, before.RevisionsByDeployment[p.Name], after.RevisionsByDeployment[p.Name], "revision of %s", p.Name)
 	}
-	for id, name := range after.Instances {
-		assert.Contains(t, before.Instances, id, "a new instance of %s", name)
+	for id, name := range after.MachineNamesByProviderID {
+		assert.Contains(t, before.MachineNamesByProviderID, id, "a new instance of %s", name)
 	}
 	written := map[string]int{}
 	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
@@ -591,7 +600,7 @@ func (n *takeoverPools) recordObjects(t *testing.T) {
 	for file, kinds := range map[string]string{
 		"objects.json": "machineclasses,machinedeployments,machinesets,machines", "nodes.json": "nodes",
 	} {
-		out, err := testRig.Stack.RunKubectl(t.Context(), "get", kinds, "--namespace", namespace, "-o", "json")
+		out, err := testRig.Stack.RunKubectl(t.Context(), "get", kinds, "--namespace", shootNamespace, "-o", "json")
 		require.NoError(t, err)
 		var list map[string]any
 		require.NoError(t, json.Unmarshal(out, &list))

@@ -74,7 +74,7 @@ func TestTenPairsOfMCMRest(t *testing.T) {
 	for n := range pairCount {
 		namespace := fmt.Sprintf("rest-%d", n)
 		testRig.CreateNamespace(t, namespace, "")
-		for i, name := range []string{component.MCMManager, component.MCMMachines} {
+		for i, name := range []string{component.MCMManager, component.MCMMachineController} {
 			arguments := mcmArguments(t, name, namespace, 17000+2*n+i)
 			command := exec.CommandContext(t.Context(), arguments[0], arguments[1:]...)
 			command.Stdout, command.Stderr = io.Discard, io.Discard
@@ -83,7 +83,7 @@ func TestTenPairsOfMCMRest(t *testing.T) {
 			pids[name] = append(pids[name], command.Process.Pid)
 		}
 	}
-	killComponents(t, component.MCMMachines, component.MCMManager)
+	killComponents(t, component.MCMMachineController, component.MCMManager)
 	time.Sleep(settlePause)
 	before := map[int]time.Duration{}
 	for _, pid := range slices.Concat(slices.Collect(maps.Values(pids))...) {

@@ -25,8 +25,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// namespace is the only namespace that MCM manages.
-const namespace = "shoot"
+// shootNamespace is the only namespace that MCM manages.
+const shootNamespace = "shoot"
 
 var (
 	testRig    *rig.Rig
@@ -35,11 +35,11 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	mcm, ours := mcmFlags(namespace), []string{"--as-mcm", "--namespaces", namespace}
+	mcm, ours := mcmFlags(shootNamespace), []string{"--as-mcm", "--namespaces", shootNamespace}
 	os.Exit(rig.Main(m, stack.Options{
-		Components: append(component.Names(), component.MCMManager, component.MCMMachines),
+		Components: append(component.Names(), component.MCMManager, component.MCMMachineController),
 		Args: map[string][]string{
-			component.MCMManager: mcm, component.MCMMachines: mcm, component.Worker: ours, component.Bridge: ours,
+			component.MCMManager: mcm, component.MCMMachineController: mcm, component.Worker: ours, component.Bridge: ours,
 		},
 	}, func(up *rig.Rig) { testRig = up }))
 }
@@ -56,26 +56,26 @@ func mcmFlags(namespace string) []string {
 // The test has one namespace in which MCM has a machine in each phase. Millwright takes the namespace over, and hands
 // it back.
 func TestNamespaceIsTakenOverAndHandedBack(t *testing.T) {
-	stopComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
-	useCRDsOfMCM(t)
-	n := createNamespace(t)
-	startComponents(t, component.MCMManager, component.MCMMachines)
+	stopComponents(t, component.Bridge, component.Worker, component.MCMMachineController, component.MCMManager)
+	installCRDsOfMCM(t)
+	n := createNamespaceAndClasses(t)
+	startComponents(t, component.MCMManager, component.MCMMachineController)
 	n.createPools(t)
 	n.startUnfinishableWorkOfMCM(t)
 
-	out, err := testRig.TryRunMillwright(t, checkArguments...)
+	out, err := testRig.TryRunMillwright(t, migrateCheckArguments...)
 	require.Error(t, err, "MCM is at work")
 	require.Contains(t, out, "first   machine-controller-manager: it is at work: ")
 	require.Contains(t, out, "first   CRDs: the API server has no machinedrainrules, rolloutpolicies\n")
-	killComponents(t, component.MCMMachines, component.MCMManager)
+	killComponents(t, component.MCMMachineController, component.MCMManager)
 	n.freezeCurrentSet(t) // an MCM that dies during an ordinary scale-down leaves a frozen set
 	_, err = testRig.Stack.RunKubectl(t.Context(), "apply", "-k", repoFolder(t, "deploy/crds"))
 	require.NoError(t, err)
 	rig.Eventually(t, "nothing has to be done first", func() (bool, any) {
-		out, err = testRig.TryRunMillwright(t, checkArguments...)
+		out, err = testRig.TryRunMillwright(t, migrateCheckArguments...)
 		return err == nil, out
 	})
-	n.requireFindings(t, out)
+	n.requireReportedUnfinishedWork(t, out)
 	before := n.readState(t)
 	if *recordFlag {
 		n.recordObjects(t)
@@ -86,26 +86,26 @@ func TestNamespaceIsTakenOverAndHandedBack(t *testing.T) {
 		_, err := testRig.TryRunMillwright(t, "heartbeats")
 		return err == nil, err
 	})
-	n.requireMillwrightContinues(t, before)
-	for _, p := range []*rig.Pool{n.runningPool, n.rolledPool, n.failedPool} {
+	n.requireMillwrightFinishesWork(t, before)
+	for _, p := range []*rig.Pool{n.runningPool, n.rolledOutPool, n.failedPool} {
 		p.ForceReconcile(t)
 		for _, m := range p.Machines(t) {
 			testRig.ForceReconcile(t, run.KindMachine, m.Namespace, m.Name)
 		}
 	}
-	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.failedPool)
-	n.requireRollout(t)
+	n.requireUnchanged(t, before, n.runningPool, n.rolledOutPool, n.failedPool)
+	n.requireMillwrightRollsOut(t)
 
 	n.startUnfinishableWorkOfMillwright(t)
 	killComponents(t, component.Bridge, component.Worker)
 	before = n.readState(t)
-	startComponents(t, component.MCMManager, component.MCMMachines)
+	startComponents(t, component.MCMManager, component.MCMMachineController)
 	time.Sleep(settleTime)
 	n.requireUnchanged(
 		t,
 		before,
 		n.runningPool,
-		n.rolledPool,
+		n.rolledOutPool,
 		n.rollingPool,
 		n.creatingPool,
 		n.pendingPool,
@@ -113,22 +113,30 @@ func TestNamespaceIsTakenOverAndHandedBack(t *testing.T) {
 		n.failedPool,
 		n.unknownPool,
 	)
-	n.requireMCMContinues(t, before)
-	n.requireUnchanged(t, before, n.runningPool, n.rolledPool, n.rollingPool, n.creatingPool)
+	n.requireMCMFinishesWork(t, before)
+	n.requireUnchanged(t, before, n.runningPool, n.rolledOutPool, n.rollingPool, n.creatingPool)
 	rig.Eventually(t, "the guard of the autoscaler is not ready without Millwright", func() (bool, any) {
 		_, err := testRig.TryRunMillwright(t, "heartbeats")
 		return err != nil && strings.Contains(err.Error(), "No worker has been at work since "), err
 	})
 }
 
-// checkArguments are the arguments of the check that people run before they start Millwright.
-var checkArguments = []string{"migrate", "check", "--namespace", namespace, "--namespaces", namespace, "--as-mcm"}
+// migrateCheckArguments are the arguments of the check that people run before they start Millwright.
+var migrateCheckArguments = []string{
+	"migrate",
+	"check",
+	"--namespace",
+	shootNamespace,
+	"--namespaces",
+	shootNamespace,
+	"--as-mcm",
+}
 
-// requireFindings requires that the commands check and plan name MCM's unfinished work.
-func (n *takeoverPools) requireFindings(t *testing.T, checked string) {
+// requireReportedUnfinishedWork requires that the commands check and plan name MCM's unfinished work.
+func (n *takeoverPools) requireReportedUnfinishedWork(t *testing.T, checked string) {
 	t.Helper()
 	for _, found := range []string{
-		"ok      machine-controller-manager: it is not at work in namespace " + namespace + "\n",
+		"ok      machine-controller-manager: it is not at work in namespace " + shootNamespace + "\n",
 		"ok      CRDs: the API server has all kinds of Millwright\n",
 		"note    machinedeployment/middle: a rollout is in progress, and goes on: ",
 		"being created: Millwright adopts the instance that has the name of the machine, or creates one (",
@@ -141,14 +149,18 @@ func (n *takeoverPools) requireFindings(t *testing.T, checked string) {
 	assert.NotContains(t, checked, "with a node that is not as", "no node is to be changed")
 	assert.NotContains(t, checked, "to relabel", "no machine is to be changed")
 	assert.NotContains(t, checked, "calm", "nothing has to be said about it")
-	plan := strings.Join(testRig.RunMillwright(t, "migrate", "plan", "--namespace", namespace, "--as-mcm"), "\n")
-	assert.Contains(t, plan, "kubectl scale deployment machine-controller-manager --namespace "+namespace+" --replicas=0")
+	plan := strings.Join(testRig.RunMillwright(t, "migrate", "plan", "--namespace", shootNamespace, "--as-mcm"), "\n")
+	assert.Contains(
+		t,
+		plan,
+		"kubectl scale deployment machine-controller-manager --namespace "+shootNamespace+" --replicas=0",
+	)
 	assert.Contains(t, plan, "It was creating ")
 	assert.Contains(t, plan, "\nThe way back:\n")
 }
 
-// requireMillwrightContinues requires that Millwright finishes MCM's unfinished work with the existing instances.
-func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsState) {
+// requireMillwrightFinishesWork requires that Millwright finishes MCM's unfinished work with the existing instances.
+func (n *takeoverPools) requireMillwrightFinishesWork(t *testing.T, before poolsState) {
 	t.Helper()
 	n.removeFaultsAndBudgets(t)
 	n.creatingPool.AwaitRunningMachines(t, 2)
@@ -163,9 +175,9 @@ func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsSta
 	n.rollingPool.AwaitRunningMachines(t, rollingPoolSize)
 	after := n.readState(t)
 	for _, pool := range []*rig.Pool{n.creatingPool, n.pendingPool, n.unknownPool} {
-		for name, was := range before.Instances {
+		for name, was := range before.MachineNamesByProviderID {
 			if strings.HasPrefix(was, pool.Name+"-") {
-				assert.Equal(t, was, after.Instances[name], "pool %s has the instances of MCM", pool.Name)
+				assert.Equal(t, was, after.MachineNamesByProviderID[name], "pool %s has the instances of MCM", pool.Name)
 			}
 		}
 		assert.Len(t, pool.ProviderIDs(t), len(pool.Machines(t)))
@@ -175,7 +187,7 @@ func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsSta
 			was, known := before.Machines[m.Name]
 			require.True(t, known, "%s is none of MCM's: it was replaced", m.Name)
 			assert.Equal(t, was.UID, m.UID, m.Name)
-			assert.Contains(t, before.Instances, m.Spec.ProviderID, m.Name)
+			assert.Contains(t, before.MachineNamesByProviderID, m.Spec.ProviderID, m.Name)
 		}
 	}
 	for _, m := range n.failedPool.Machines(t) {
@@ -185,7 +197,7 @@ func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsSta
 		assert.Contains(t, before.Sets, s.Name, "no other revision")
 		assert.Equal(
 			t,
-			map[bool]int32{true: rollingPoolSize}[s.Spec.Template.Spec.Class.Name == classSlow],
+			map[bool]int32{true: rollingPoolSize}[s.Spec.Template.Spec.Class.Name == classSlowCreation],
 			s.Status.Replicas,
 			s.Name,
 		)
@@ -200,37 +212,37 @@ func (n *takeoverPools) requireMillwrightContinues(t *testing.T, before poolsSta
 	stats, err := testRig.Cloud.Stats(t.Context())
 	require.NoError(t, err)
 	assert.Zero(t, stats.LiveDuplicateNames, "no machine has two instances")
-	for _, s := range n.rolledPool.Sets(t) {
+	for _, s := range n.rolledOutPool.Sets(t) {
 		assert.NotContains(t, s.Labels, v1alpha1.LabelFreeze, "--as-mcm ends a freeze that MCM left")
 	}
 }
 
-// requireRollout requires that Millwright can roll out a pool that MCM created, with the next revision.
-func (n *takeoverPools) requireRollout(t *testing.T) {
+// requireMillwrightRollsOut requires that Millwright can roll out a pool that MCM created, with the next revision.
+func (n *takeoverPools) requireMillwrightRollsOut(t *testing.T) {
 	t.Helper()
-	n.rolledPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
+	n.rolledOutPool.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"version":"3"}}}}}`)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
-		s := n.rolledPool.Deployment(t).Status
-		machines := n.rolledPool.Machines(t)
+		s := n.rolledOutPool.Deployment(t).Status
+		machines := n.rolledOutPool.Machines(t)
 		for _, m := range machines {
 			if m.Labels["version"] != "3" {
 				return false, s
 			}
 		}
-		return len(machines) == rolledPoolSize && s.AvailableReplicas == rolledPoolSize &&
-			s.UpdatedReplicas == rolledPoolSize, s
+		return len(machines) == rolledOutPoolSize && s.AvailableReplicas == rolledOutPoolSize &&
+			s.UpdatedReplicas == rolledOutPoolSize, s
 	})
-	assert.Equal(t, "3", n.rolledPool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
+	assert.Equal(t, "3", n.rolledOutPool.Deployment(t).Annotations[v1alpha1.AnnotationRevision])
 	sets := map[string]bool{}
-	for _, s := range n.rolledPool.Sets(t) {
+	for _, s := range n.rolledOutPool.Sets(t) {
 		sets[s.Annotations[v1alpha1.AnnotationRevision]] = true
 	}
 	assert.Equal(t, map[string]bool{"1": true, "2": true, "3": true}, sets, "MCM's revisions, and one more")
 }
 
-// requireMCMContinues requires that MCM, after its restart, finishes Millwright's unfinished work and reconciles the
+// requireMCMFinishesWork requires that MCM, after its restart, finishes Millwright's unfinished work and reconciles the
 // objects.
-func (n *takeoverPools) requireMCMContinues(t *testing.T, before poolsState) {
+func (n *takeoverPools) requireMCMFinishesWork(t *testing.T, before poolsState) {
 	t.Helper()
 	n.drainingPool.RelaxBudget(t, drainingApp, 0)
 	n.unknownPool.Scale(t, 2)
@@ -239,12 +251,12 @@ func (n *takeoverPools) requireMCMContinues(t *testing.T, before poolsState) {
 		return slices.Max(left) == 0, left
 	})
 	n.unknownPool.AwaitRunningMachines(t, 2)
-	n.millwrightPool.AwaitRunningMachines(t, 1)
+	n.millwrightCreatingPool.AwaitRunningMachines(t, 1)
 	assert.Contains(
 		t,
-		before.Instances,
-		n.millwrightPool.Machines(t)[0].Spec.ProviderID,
+		before.MachineNamesByProviderID,
+		n.millwrightCreatingPool.Machines(t)[0].Spec.ProviderID,
 		"it has the instance that Millwright had begun",
 	)
-	assert.Len(t, n.millwrightPool.ProviderIDs(t), 1)
+	assert.Len(t, n.millwrightCreatingPool.ProviderIDs(t), 1)
 }

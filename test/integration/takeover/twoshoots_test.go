@@ -30,7 +30,7 @@ const secondShootNamespace = "neighbour"
 // shoots. The MCM of the other shoot continues. Millwright writes nothing in the namespace or in the cluster of the
 // other shoot.
 func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
-	killComponents(t, component.Bridge, component.Worker, component.MCMMachines, component.MCMManager)
+	killComponents(t, component.Bridge, component.Worker, component.MCMMachineController, component.MCMManager)
 	mcm := append(
 		mcmFlags(secondShootNamespace),
 		"--control-kubeconfig",
@@ -40,8 +40,8 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 		return name == component.Worker || name == component.Bridge
 	})
 	other, err := rig.StartRig(t.Context(), t.TempDir(), stack.Options{
-		Components: append(parts, component.MCMManager, component.MCMMachines),
-		Args:       map[string][]string{component.MCMManager: mcm, component.MCMMachines: mcm},
+		Components: append(parts, component.MCMManager, component.MCMMachineController),
+		Args:       map[string][]string{component.MCMManager: mcm, component.MCMMachineController: mcm},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, other.Stack.Down(context.Background())) })
@@ -50,7 +50,7 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	for n := range 50 {
 		_, err := other.Cloud.CreateByHand(t.Context(), virtual.CreateRequest{
 			Name: fmt.Sprintf("former-%d", n), Spec: virtual.Spec{Region: "eu", Zone: "eu-1", InstanceType: "small"},
-			Tags: virtual.Tags{Cluster: "former", Class: "a/b", Machine: "m", MachineUID: fmt.Sprintf("uid-%d", n)},
+			Tags: virtual.Tags{Cluster: "former", Class: "a/b", MachineName: "m", MachineUID: fmt.Sprintf("uid-%d", n)},
 		})
 		require.NoError(t, err)
 	}
@@ -66,20 +66,20 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 
 	if _, err := testRig.Kube.CoreV1().
 		Namespaces().
-		Get(t.Context(), namespace, metav1.GetOptions{}); apierrors.IsNotFound(
+		Get(t.Context(), shootNamespace, metav1.GetOptions{}); apierrors.IsNotFound(
 		err,
 	) {
-		createNamespace(t)
+		createNamespaceAndClasses(t)
 	}
-	startComponents(t, component.MCMManager, component.MCMMachines)
-	p := newPool(t, "taken", classSmall, 2)
+	startComponents(t, component.MCMManager, component.MCMMachineController)
+	p := createPool(t, "taken", classSmall, 2)
 	p.AwaitRunningMachines(t, 2)
-	killComponents(t, component.MCMMachines, component.MCMManager)
-	all, err := testRig.TryRunMillwright(t, "migrate", "check", "--namespace", namespace, "--as-mcm")
+	killComponents(t, component.MCMMachineController, component.MCMManager)
+	all, err := testRig.TryRunMillwright(t, "migrate", "check", "--namespace", shootNamespace, "--as-mcm")
 	require.Error(t, err)
 	require.Contains(t, all, secondShootNamespace)
 	rig.Eventually(t, "nothing has to be done first in this namespace", func() (bool, any) {
-		out, err := testRig.TryRunMillwright(t, checkArguments...)
+		out, err := testRig.TryRunMillwright(t, migrateCheckArguments...)
 		return err == nil, out
 	})
 
@@ -96,20 +96,22 @@ func TestOneOfTwoShootsIsTakenOver(t *testing.T) {
 	m := theirs.Machines(t)[0]
 	require.NoError(
 		t,
-		testRig.Machines.MachineV1alpha1().Machines(secondShootNamespace).Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
+		testRig.MachineClient.MachineV1alpha1().
+			Machines(secondShootNamespace).
+			Delete(t.Context(), m.Name, metav1.DeleteOptions{}),
 	)
 	theirs.AwaitMachineGone(t, m)
 	theirs.AwaitRunningMachines(t, 4)
 	time.Sleep(settleTime)
 
-	assert.Empty(t, testRig.CountOpenWorkflows(t, secondShootNamespace))
+	assert.Empty(t, testRig.CountOpenRuns(t, secondShootNamespace))
 	ours := func(a rig.AuditedRequest) bool { return strings.HasPrefix(a.User.Username, "millwright") }
 	assert.Empty(t, testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return ours(a) && a.ObjectRef.Namespace == secondShootNamespace &&
 			!slices.Contains([]string{"get", "list", "watch"}, a.Verb)
 	}))
 	assert.NotEmpty(t, testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
-		return ours(a) && a.ObjectRef.Namespace == namespace && a.Verb == "patch"
+		return ours(a) && a.ObjectRef.Namespace == shootNamespace && a.Verb == "patch"
 	}), "the log has what was written in the namespace that was taken over")
 	assert.Empty(t, other.AuditedRequests(t, ours))
 }

@@ -29,25 +29,25 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// targetCount is the number of targets, and idleTime is how long the test counts the requests at rest.
+// targetCount is the number of targets, and idleMeasurementTime is how long the test counts the requests at rest.
 const (
-	targetCount = 300
-	idleTime    = 5 * time.Minute
+	targetCount         = 300
+	idleMeasurementTime = 5 * time.Minute
 )
 
 // A Lease of a Node lasts an hour, because shorter Leases would load the API server more than Millwright does.
 func init() { stackOptions.NodeLeaseDuration = time.Hour }
 
-// deadTargetChanges change a kubeconfig so that its cluster cannot be used, in five ways.
-func deadTargetChanges(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
+// unusableTargetChanges change a kubeconfig so that its cluster cannot be used, in five ways.
+func unusableTargetChanges(t *testing.T, server string) []func(*clientcmdapi.Cluster) {
 	t.Helper()
 	tarpit := "https://" + startSilentServer(t)
-	slow := startForwarder(t, server, 15*time.Second).address
+	slow := startForwarder(t, server, 15*time.Second).baseURL
 	return []func(*clientcmdapi.Cluster){
 		func(c *clientcmdapi.Cluster) { c.Server = "https://127.0.0.1:1" },
 		func(c *clientcmdapi.Cluster) { c.Server = tarpit },
 		func(c *clientcmdapi.Cluster) {
-			c.Server = startForwarder(t, server, 0).address
+			c.Server = startForwarder(t, server, 0).baseURL
 			c.CertificateAuthorityData = nil
 		},
 		func(c *clientcmdapi.Cluster) { c.Server = slow },
@@ -55,8 +55,8 @@ func deadTargetChanges(t *testing.T, server string) []func(*clientcmdapi.Cluster
 	}
 }
 
-// readProcessUsage is the resident memory in MiB and the processor time in seconds of worker and bridge.
-func readProcessUsage(t *testing.T) map[string][2]float64 {
+// readMemoryAndCPUTime is the resident memory in MiB and the processor time in seconds of worker and bridge.
+func readMemoryAndCPUTime(t *testing.T) map[string][2]float64 {
 	t.Helper()
 	list, err := testRig.Stack.Status(t.Context())
 	require.NoError(t, err)
@@ -100,7 +100,7 @@ func countTargetsByState(t *testing.T) map[cache.TargetState]int {
 
 func TestThreeHundredTargetsAreServed(t *testing.T) {
 	pool := createPool(t, "alone")
-	writeKubeconfigSecret(t, "alone", kubeconfig(t))
+	writeKubeconfigSecret(t, "alone", workerKubeconfig(t))
 	pool.AwaitRunningMachines(t, 2)
 	pool.AwaitSyncedNodes(t)
 	rollOnce := func(name, edition string) {
@@ -116,20 +116,20 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 	}
 	rollOnce("alone", "2")
 	time.Sleep(time.Minute)
-	before := readProcessUsage(t)
+	before := readMemoryAndCPUTime(t)
 
 	api, err := url.Parse(testRig.Stack.APIServerURL())
 	require.NoError(t, err)
-	dead := deadTargetChanges(t, api.Host)
+	dead := unusableTargetChanges(t, api.Host)
 	begun := time.Now()
 	for n := range targetCount {
 		namespace := fmt.Sprintf("target-%03d", n)
-		change := func(c *clientcmdapi.Cluster) { c.Server = startForwarder(t, api.Host, 0).address }
+		change := func(c *clientcmdapi.Cluster) { c.Server = startForwarder(t, api.Host, 0).baseURL }
 		if n < 2*len(dead) {
 			change = dead[n%len(dead)]
 		}
 		testRig.CreateNamespace(t, namespace, "")
-		writeKubeconfigSecret(t, namespace, kubeconfig(t, change))
+		writeKubeconfigSecret(t, namespace, workerKubeconfig(t, change))
 	}
 	t.Logf("the Secrets were created in %s", time.Since(begun).Round(time.Second))
 	begun = time.Now()
@@ -139,28 +139,28 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 	})
 	t.Logf("all good targets were Ready %s after the last Secret", time.Since(begun).Round(time.Second))
 	time.Sleep(time.Minute)
-	after := readProcessUsage(t)
+	after := readMemoryAndCPUTime(t)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		t.Logf("%s: %.0f MiB before, %.0f MiB with %d targets: %.2f MiB for a target", name,
 			before[name][0], after[name][0], targetCount, (after[name][0]-before[name][0])/targetCount)
 	}
 
 	idleSince := time.Now()
-	time.Sleep(idleTime)
-	rested := readProcessUsage(t)
+	time.Sleep(idleMeasurementTime)
+	rested := readMemoryAndCPUTime(t)
 	counts := countRequests(t, idleSince)
 	total := 0
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		t.Logf("%s at rest: %d requests in %s", name, counts[name], idleTime)
+		t.Logf("%s at rest: %d requests in %s", name, counts[name], idleMeasurementTime)
 		total += counts[name]
 	}
-	t.Logf("all requests at rest: %.1f a minute", float64(total)/idleTime.Minutes())
+	t.Logf("all requests at rest: %.1f a minute", float64(total)/idleMeasurementTime.Minutes())
 	for _, name := range slices.Sorted(maps.Keys(rested)) {
 		t.Logf(
 			"%s: %.2f s of processor time in %s, %.0f MiB",
 			name,
 			rested[name][1]-after[name][1],
-			idleTime,
+			idleMeasurementTime,
 			rested[name][0],
 		)
 	}
@@ -198,7 +198,7 @@ func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
 		name := fmt.Sprintf("pool-%03d", n)
 		testRig.CreateNamespace(t, name, "")
 		address := startNodeFilter(t, name+"-")
-		writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
+		writeKubeconfigSecret(t, name, workerKubeconfig(t, func(c *clientcmdapi.Cluster) {
 			c.Server, c.CertificateAuthorityData = address, nil
 		}))
 		pools[n] = testRig.CreatePool(t, name, name, 0)
@@ -208,7 +208,7 @@ func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
 		return states[cache.TargetReady] == targetCount, states
 	})
 	time.Sleep(time.Minute)
-	before, begun := readProcessUsage(t), time.Now()
+	before, begun := readMemoryAndCPUTime(t), time.Now()
 	var group sync.WaitGroup
 	for part := range slices.Chunk(pools, targetCount/10) {
 		group.Go(func() {
@@ -221,7 +221,7 @@ func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
 	t.Logf("the sizes of %d deployments were changed in %s", targetCount, time.Since(begun).Round(time.Millisecond))
 	joined := make([]time.Duration, targetCount)
 	rig.Eventually(t, "all machines run", func() (bool, any) {
-		list, err := testRig.Machines.MachineV1alpha1().Machines("").List(t.Context(), metav1.ListOptions{})
+		list, err := testRig.MachineClient.MachineV1alpha1().Machines("").List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		running := map[string]int{}
 		for _, m := range list.Items {
@@ -243,7 +243,7 @@ func TestThreeHundredPoolsAreScaledAtOnce(t *testing.T) {
 	t.Logf("%d pools were scaled 0 to %d: the first ran after %s, half of them after %s, the last after %s", targetCount,
 		replicas, joined[0].Round(time.Millisecond), joined[targetCount/2].Round(time.Millisecond),
 		joined[targetCount-1].Round(time.Millisecond))
-	after := readProcessUsage(t)
+	after := readMemoryAndCPUTime(t)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		t.Logf("%s: %.0f MiB before, %.0f MiB after, %.1f s of processor time", name,
 			before[name][0], after[name][0], after[name][1]-before[name][1])
@@ -285,7 +285,7 @@ func startNodeFilter(t *testing.T, prefix string) (address string) {
 			return nil
 		},
 	}
-	return startServer(t, proxy.ServeHTTP)
+	return startHTTPServer(t, proxy.ServeHTTP)
 }
 
 // filterNodes removes the nodes without a prefix from a list of nodes, or from the events of a watch.

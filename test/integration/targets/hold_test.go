@@ -39,10 +39,10 @@ func targetStates(t *testing.T, namespace string) (states []cache.TargetState) {
 // the namespace and sends no request to the target, and continues when the Deployment is scaled up.
 func TestANamespaceWithAGuardScaledToZeroIsHeld(t *testing.T) {
 	server := ""
-	kubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
+	workerKubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
 	forwarder := startForwarder(t, server, 0)
 	p := createPool(t, "asleep")
-	writeKubeconfigSecret(t, "asleep", kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = forwarder.address }))
+	writeKubeconfigSecret(t, "asleep", workerKubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = forwarder.baseURL }))
 	p.AwaitRunningMachines(t, 2)
 
 	guard := &appsv1.Deployment{

@@ -25,7 +25,7 @@ import (
 
 // forwarder forwards the connections to its address to an API server, so that one API server acts as many clusters.
 type forwarder struct {
-	address string // with https://
+	baseURL string // with https://
 
 	mu          sync.Mutex
 	interrupted bool
@@ -39,7 +39,7 @@ func startForwarder(t *testing.T, server string, delay time.Duration) *forwarder
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, listener.Close()) })
-	f := &forwarder{address: "https://" + listener.Addr().String()}
+	f := &forwarder{baseURL: "https://" + listener.Addr().String()}
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -96,8 +96,8 @@ func (f *forwarder) resume() {
 	f.interrupted = false
 }
 
-// drainTestTimeout is the drainTimeout of the machines. It is shorter than the outage.
-const drainTestTimeout = 40 * time.Second
+// machineDrainTimeout is the drainTimeout of the machines. It is shorter than the outage.
+const machineDrainTimeout = 40 * time.Second
 
 // startBlockedDrain deletes a machine whose pods nobody may evict, and waits until its drain is blocked.
 func startBlockedDrain(t *testing.T, p *rig.Pool) (m v1alpha1.Machine) {
@@ -108,7 +108,7 @@ func startBlockedDrain(t *testing.T, p *rig.Pool) (m v1alpha1.Machine) {
 	return m
 }
 
-func findMachine(t *testing.T, p *rig.Pool, m v1alpha1.Machine) v1alpha1.Machine {
+func readMachineAgain(t *testing.T, p *rig.Pool, m v1alpha1.Machine) v1alpha1.Machine {
 	t.Helper()
 	all := p.Machines(t)
 	i := slices.IndexFunc(all, func(other v1alpha1.Machine) bool { return other.UID == m.UID })
@@ -120,7 +120,7 @@ func findMachine(t *testing.T, p *rig.Pool, m v1alpha1.Machine) v1alpha1.Machine
 func awaitBlocker(t *testing.T, p *rig.Pool, m v1alpha1.Machine, prefix string) {
 	t.Helper()
 	rig.Eventually(t, "machine "+m.Name+" is blocked by "+prefix, func() (bool, any) {
-		o := findMachine(t, p, m).Status.CurrentOperation
+		o := readMachineAgain(t, p, m).Status.CurrentOperation
 		return o != nil && len(o.BlockedBy) > 0 && strings.HasPrefix(o.BlockedBy[0], prefix), o
 	})
 }
@@ -128,15 +128,15 @@ func awaitBlocker(t *testing.T, p *rig.Pool, m v1alpha1.Machine, prefix string) 
 // While a target is down, no timeout of a drain ends, and force ends the drain.
 func TestADrainWaitsForItsTarget(t *testing.T) {
 	server := ""
-	kubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
+	workerKubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })
 	target := startForwarder(t, server, 0)
 	testRig.CreateNamespace(t, "outage", `{"region":"eu","zone":"eu-1","instanceType":"small","initialize":true}`)
 	p := testRig.CreatePool(t, "outage", "outage", 2, rig.WithNodeLabel, func(d *v1alpha1.MachineDeployment) {
 		d.Spec.Template.Spec.MachineConfiguration = &v1alpha1.MachineConfiguration{
-			MachineDrainTimeout: &metav1.Duration{Duration: drainTestTimeout},
+			MachineDrainTimeout: &metav1.Duration{Duration: machineDrainTimeout},
 		}
 	})
-	writeKubeconfigSecret(t, "outage", kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = target.address }))
+	writeKubeconfigSecret(t, "outage", workerKubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = target.baseURL }))
 	p.AwaitRunningMachines(t, 2)
 	p.AwaitLabelledNodes(t, 2)
 	p.DeployPods(t, "web", 2)
@@ -144,48 +144,48 @@ func TestADrainWaitsForItsTarget(t *testing.T) {
 
 	m := startBlockedDrain(t, p)
 	target.interrupt()
-	awaitBlocker(t, p, m, vocabulary.BlockedTargetUnavailable)
-	down := findMachine(t, p, m)
+	awaitBlocker(t, p, m, vocabulary.BlockedByUnavailableTarget)
+	down := readMachineAgain(t, p, m)
 	assert.Equal(t, v1alpha1.MachineStateFailed, down.Status.LastOperation.State)
 	assert.Contains(t, down.Status.LastOperation.Description, "namespace outage is not connected: ")
 	assert.Nil(t, down.Status.CurrentOperation.Deadline, "no timeout ends during the outage")
-	deadline := down.Status.Deletion.Drain.StartedAt.Add(drainTestTimeout)
+	deadline := down.Status.Deletion.Drain.StartedAt.Add(machineDrainTimeout)
 	rig.Eventually(
 		t,
 		"the deadline passes",
 		func() (bool, any) { return time.Now().After(deadline.Add(10 * time.Second)), deadline },
 	)
-	waiting := findMachine(t, p, m)
-	assert.Equal(t, string(drain.Evict), waiting.Status.Deletion.Drain.Means)
+	waiting := readMachineAgain(t, p, m)
+	assert.Equal(t, string(drain.MeansEvict), waiting.Status.Deletion.Drain.Means)
 	target.resume()
 	awaitBlocker(t, p, m, drain.BlockedByBudget)
-	blocked := findMachine(t, p, m)
-	assert.Equal(t, string(drain.Evict), blocked.Status.Deletion.Drain.Means, "the outage extends the drain")
+	blocked := readMachineAgain(t, p, m)
+	assert.Equal(t, string(drain.MeansEvict), blocked.Status.Deletion.Drain.Means, "the outage extends the drain")
 	assert.True(t, blocked.Status.CurrentOperation.Deadline.After(deadline), blocked.Status.CurrentOperation.Deadline)
 	p.AwaitMachineGone(t, m)
 
 	p.AwaitRunningMachines(t, 2)
-	p.AwaitPods(t, "web", 2)
+	p.AwaitRunningPods(t, "web", 2)
 	m = startBlockedDrain(t, p)
 	target.interrupt()
-	awaitBlocker(t, p, m, vocabulary.BlockedTargetUnavailable)
-	_, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Patch(
+	awaitBlocker(t, p, m, vocabulary.BlockedByUnavailableTarget)
+	_, err := testRig.MachineClient.MachineV1alpha1().Machines(p.Namespace).Patch(
 		t.Context(), m.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"`+v1alpha1.LabelForceDeletion+`":"true"}}}`), metav1.PatchOptions{},
 	)
 	require.NoError(t, err)
 	rig.Eventually(t, "the instance of the forced machine is deleted", func() (bool, any) {
-		return findMachine(
+		return readMachineAgain(
 				t,
 				p,
 				m,
-			).Status.Deletion.Stage == v1alpha1.MachineDeletionNode, findMachine(
+			).Status.Deletion.Stage == v1alpha1.MachineDeletionNode, readMachineAgain(
 				t,
 				p,
 				m,
 			).Status.Deletion
 	})
-	assert.Equal(t, vocabulary.DrainResultForced, findMachine(t, p, m).Status.Deletion.Drain.Result)
+	assert.Equal(t, vocabulary.DrainResultForced, readMachineAgain(t, p, m).Status.Deletion.Drain.Result)
 	target.resume()
 	p.AwaitMachineGone(t, m)
 	p.AwaitRunningMachines(t, 2)

@@ -34,11 +34,11 @@ import (
 	"millwright/test/integration/rig"
 )
 
-const secretName = "millwright-target"
+const targetSecretName = "millwright-target"
 
 var (
 	testRig     *rig.Rig
-	targetFlags = []string{"--target-secret=" + secretName, "--hold-by-autoscaler-guard"}
+	targetFlags = []string{"--target-secret=" + targetSecretName, "--hold-by-autoscaler-guard"}
 
 	stackOptions = stack.Options{
 		Args: map[string][]string{component.Worker: targetFlags, component.Bridge: targetFlags},
@@ -53,11 +53,13 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stackOptions, func(up *rig.Rig) { testRig = up }))
 }
 
-// kubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
+// workerKubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
 // instead of file names.
-func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
+func workerKubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(component.Layout(testRig.Stack.Dir()).Kubeconfig(component.WorkerIdentity))
+	config, err := clientcmd.LoadFromFile(
+		component.StackFolder(testRig.Stack.Dir()).KubeconfigFile(component.WorkerIdentity),
+	)
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(config))
 	for _, cluster := range config.Clusters {
@@ -73,7 +75,7 @@ func kubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 func writeKubeconfigSecret(t *testing.T, namespace string, text []byte) {
 	t.Helper()
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: targetSecretName},
 		Data:       map[string][]byte{"kubeconfig": text},
 	}
 	secrets := testRig.Kube.CoreV1().Secrets(namespace)
@@ -124,8 +126,8 @@ func startSilentServer(t *testing.T) (address string) {
 	return listener.Addr().String()
 }
 
-// startServer starts an HTTP server, and returns its address.
-func startServer(t *testing.T, answer http.HandlerFunc) (address string) {
+// startHTTPServer starts an HTTP server, and returns its address.
+func startHTTPServer(t *testing.T, answer http.HandlerFunc) (address string) {
 	t.Helper()
 	server := httptest.NewServer(answer)
 	t.Cleanup(func() {
@@ -143,7 +145,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		"the target cluster of namespace good is not connected: Secret good/millwright-target with a kubeconfig does not exist",
 		why,
 	)
-	writeKubeconfigSecret(t, "good", kubeconfig(t))
+	writeKubeconfigSecret(t, "good", workerKubeconfig(t))
 	good.AwaitRunningMachines(t, 2)
 	good.AwaitSyncedNodes(t)
 
@@ -151,7 +153,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		tarpit, dead := startSilentServer(t), map[string]*rig.Pool{}
 		for name, server := range map[string]string{"refusing": "https://127.0.0.1:1", "hanging": "https://" + tarpit} {
 			dead[name] = createPool(t, name)
-			writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = server }))
+			writeKubeconfigSecret(t, name, workerKubeconfig(t, func(c *clientcmdapi.Cluster) { c.Server = server }))
 			awaitBlockedMachines(t, dead[name])
 		}
 		begun := time.Now()
@@ -162,7 +164,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 		good.AwaitRunningMachines(t, 1)
 		for name, p := range dead {
 			awaitBlockedMachines(t, p)
-			writeKubeconfigSecret(t, name, kubeconfig(t))
+			writeKubeconfigSecret(t, name, workerKubeconfig(t))
 			p.AwaitRunningMachines(t, 2)
 		}
 	})
@@ -170,7 +172,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 	t.Run("a kubeconfig with a program is refused", func(t *testing.T) {
 		p := createPool(t, "program")
 		text := strings.Replace(
-			string(kubeconfig(t)),
+			string(workerKubeconfig(t)),
 			"  user:\n",
 			"  user:\n    exec: {apiVersion: client.authentication.k8s.io/v1, command: touch, interactiveMode: Never}\n",
 			1,
@@ -184,7 +186,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 
 	t.Run("machines of a namespace without a cluster need no node", func(t *testing.T) {
 		p := createPool(t, "nodeless")
-		writeKubeconfigSecret(t, "nodeless", []byte(target.NoCluster))
+		writeKubeconfigSecret(t, "nodeless", []byte(target.NoClusterValue))
 		rig.Eventually(t, "both machines are Available", func() (bool, any) {
 			available := 0
 			for _, m := range p.Machines(t) {
@@ -198,7 +200,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 
 	t.Run("a hostile API server gets no token and shows no text", func(t *testing.T) {
 		tokens := make(chan string, 100)
-		thief := startServer(t, func(_ http.ResponseWriter, r *http.Request) { tokens <- r.Header.Get("Authorization") })
+		thief := startHTTPServer(t, func(_ http.ResponseWriter, r *http.Request) { tokens <- r.Header.Get("Authorization") })
 		for name, answer := range map[string]http.HandlerFunc{
 			"redirecting": http.RedirectHandler(thief, http.StatusTemporaryRedirect).ServeHTTP,
 			"talking": func(w http.ResponseWriter, _ *http.Request) {
@@ -214,8 +216,8 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 			},
 		} {
 			p := createPool(t, name)
-			server := startServer(t, answer)
-			writeKubeconfigSecret(t, name, kubeconfig(t, func(c *clientcmdapi.Cluster) {
+			server := startHTTPServer(t, answer)
+			writeKubeconfigSecret(t, name, workerKubeconfig(t, func(c *clientcmdapi.Cluster) {
 				c.Server, c.CertificateAuthorityData = server, nil
 			}))
 			rig.Eventually(t, "the machines name the answer", func() (bool, any) {

@@ -17,7 +17,7 @@ import (
 // versionBuild has the paths of worker and bridge of another version.
 type versionBuild struct {
 	workerScript, bridgeScript string // paths of scripts that run worker and bridge
-	hasNamedQueues             bool   // the version's task queues and workflow IDs begin with the name of the installation
+	hasInstallationPrefix      bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 // buildVersion builds worker and bridge of a commit below a folder.
@@ -39,23 +39,23 @@ func buildVersion(ctx context.Context, commit, folder string) (o versionBuild, e
 	if out, err := compile.CombinedOutput(); err != nil {
 		return o, fmt.Errorf("build %s: %w: %s", commit, err, out)
 	}
-	if o.workerScript, err = writeScript(folder, build.WorkerFolder); err != nil {
+	if o.workerScript, err = writeWrapperScript(folder, build.WorkerFolder); err != nil {
 		return o, err
 	}
-	if o.bridgeScript, err = writeScript(folder, build.BridgeFolder); err != nil {
+	if o.bridgeScript, err = writeWrapperScript(folder, build.BridgeFolder); err != nil {
 		return o, err
 	}
 	help, err := exec.CommandContext(ctx, filepath.Join(folder, build.BridgeFolder), "--help").CombinedOutput()
 	if exit := (&exec.ExitError{}); err != nil && !errors.As(err, &exit) {
 		return o, err
 	}
-	o.hasNamedQueues = strings.Contains(string(help), "-cluster-name")
+	o.hasInstallationPrefix = strings.Contains(string(help), "-cluster-name")
 	return o, nil
 }
 
-// writeScript writes a script that runs a binary without the flags that the binary does not have. The stack passes the
+// writeWrapperScript writes a script that runs a binary without the flags that the binary does not have. The stack passes the
 // flags of the current version to the script.
-func writeScript(folder, name string) (string, error) {
+func writeWrapperScript(folder, name string) (string, error) {
 	path := filepath.Join(folder, name+".sh")
 	text := fmt.Sprintf(`#!/usr/bin/env bash
 binary=%q

@@ -47,7 +47,7 @@ func runTests(m *testing.M) int {
 	}
 	options := stack.Options{
 		Components: append(component.Names(), component.SecondWorker, component.SecondBridge),
-		Binaries: map[string]string{
+		BinaryPaths: map[string]string{
 			component.SecondWorker: otherVersion.workerScript,
 			component.SecondBridge: otherVersion.bridgeScript,
 		},
@@ -59,7 +59,7 @@ func runTests(m *testing.M) int {
 type version struct {
 	name                             string
 	workerComponent, bridgeComponent string // names of the version's components on the stack
-	hasNamedQueues                   bool   // the version's task queues and workflow IDs begin with the name of the installation
+	hasInstallationPrefix            bool   // the version's task queues and workflow IDs begin with the name of the installation
 }
 
 func (v version) startProcesses(t *testing.T) {
@@ -76,19 +76,19 @@ func (v version) stopProcesses(t *testing.T) {
 	}
 }
 
-func versions() (before, after version) {
-	before = version{"before", component.SecondWorker, component.SecondBridge, otherVersion.hasNamedQueues}
+func upgradeVersions() (before, after version) {
+	before = version{"before", component.SecondWorker, component.SecondBridge, otherVersion.hasInstallationPrefix}
 	after = version{"after", component.Worker, component.Bridge, true}
 	return before, after
 }
 
-func TestUpgrade(t *testing.T) {
-	before, after := versions()
+func TestUpgradeCompletesRunningWork(t *testing.T) {
+	before, after := upgradeVersions()
 	testVersionChange(t, "up", before, after)
 }
 
-func TestDowngrade(t *testing.T) {
-	before, after := versions()
+func TestDowngradeCompletesRunningWork(t *testing.T) {
+	before, after := upgradeVersions()
 	testVersionChange(t, "down", after, before)
 }
 
@@ -102,16 +102,16 @@ func testVersionChange(t *testing.T, namespace string, from, to version) {
 	to.stopProcesses(t)
 	from.startProcesses(t)
 	w := startRunningWork(t, namespace)
-	if from.hasNamedQueues == to.hasNamedQueues {
+	if from.hasInstallationPrefix == to.hasInstallationPrefix {
 		to.startProcesses(t)
 		time.Sleep(overlapTime)
 		from.stopProcesses(t)
 	} else {
 		from.stopProcesses(t)
-		terminateRuns(t, from.hasNamedQueues)
+		terminateRuns(t, from.hasInstallationPrefix)
 		to.startProcesses(t)
 	}
-	w.finishWork(t, from.hasNamedQueues != to.hasNamedQueues)
+	w.awaitEndAndDeleteObjects(t, from.hasInstallationPrefix != to.hasInstallationPrefix)
 }
 
 // runningWork has the rollout, the creations and the drain that are in progress while the versions change.
@@ -122,8 +122,8 @@ type runningWork struct {
 }
 
 const (
-	slowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
-	lateProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
+	slowProviderSpec     = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"2s","deleteLatency":"500ms"}`
+	verySlowProviderSpec = `{"region":"eu","zone":"eu-1","instanceType":"small","createLatency":"25s"}`
 
 	rollingPoolSize, creatingPoolSize = 5, 3 // numbers of machines
 )
@@ -134,13 +134,13 @@ func startRunningWork(t *testing.T, namespace string) *runningWork {
 	w := &runningWork{}
 	var ctx context.Context
 	ctx, w.stopWatchers = context.WithCancel(t.Context())
-	for name, spec := range map[string]string{namespace: slowProviderSpec, namespace + "-late": lateProviderSpec} {
+	for name, spec := range map[string]string{namespace: slowProviderSpec, namespace + "-late": verySlowProviderSpec} {
 		testRig.CreateNamespace(t, name, spec)
 		sources := checker.Clients{
-			Machines: testRig.Machines,
-			Kube:     testRig.Kube,
-			Cloud:    testRig.Cloud,
-			Temporal: testRig.Temporal,
+			MachineClient: testRig.MachineClient,
+			Kube:          testRig.Kube,
+			Cloud:         testRig.Cloud,
+			Temporal:      testRig.Temporal,
 		}
 		watcher := checker.NewWatcher(sources, name, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
 		w.watchers = append(w.watchers, watcher)
@@ -194,9 +194,9 @@ func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
 	return n
 }
 
-// finishWork waits until all work is complete, and deletes all objects. finishWork requires that the checker found no
+// awaitEndAndDeleteObjects waits until all work is complete, and deletes all objects. awaitEndAndDeleteObjects requires that the checker found no
 // violation.
-func (w *runningWork) finishWork(t *testing.T, terminated bool) {
+func (w *runningWork) awaitEndAndDeleteObjects(t *testing.T, terminated bool) {
 	w.creatingPool.AwaitRunningMachines(t, creatingPoolSize)
 	require.Len(t, w.creatingPool.ProviderIDs(t), creatingPoolSize)
 	rig.Eventually(t, "the rollout is complete", func() (bool, any) {
@@ -239,7 +239,7 @@ func (w *runningWork) finishWork(t *testing.T, terminated bool) {
 // terminateRuns terminates the open runs of a version that is stopped, and deletes the version's schedules.
 func terminateRuns(t *testing.T, named bool) {
 	ours := func(id string) bool { return strings.HasPrefix(id, component.ClusterName+"/") == named }
-	for _, w := range testRig.Workflows(t, `ExecutionStatus = "Running"`) {
+	for _, w := range testRig.WorkflowRuns(t, `ExecutionStatus = "Running"`) {
 		id := w.Execution.WorkflowId
 		if !ours(id) || w.Type.Name == string(run.KindInstallation) || strings.HasPrefix(id, "temporal-sys-") {
 			continue

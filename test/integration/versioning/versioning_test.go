@@ -22,15 +22,15 @@ import (
 	"millwright/workflows/run"
 )
 
-// deploymentName is the name of the workers' deployment in Temporal.
-const deploymentName = "millwright"
+// workerDeploymentName is the name of the workers' deployment in Temporal.
+const workerDeploymentName = "millwright"
 
 var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	core := []string{"--queues=machines,kubernetes,drains", "--virtualcloud-address="}
 	build := func(id string) []string {
-		return []string{"TEMPORAL_DEPLOYMENT_NAME=" + deploymentName, "TEMPORAL_WORKER_BUILD_ID=" + id}
+		return []string{"TEMPORAL_DEPLOYMENT_NAME=" + workerDeploymentName, "TEMPORAL_WORKER_BUILD_ID=" + id}
 	}
 	options := stack.Options{
 		Components: append(component.Names(), component.ProviderWorker, component.SecondWorker),
@@ -44,14 +44,14 @@ func TestMain(m *testing.M) {
 // Temporal sends the tasks.
 func makeBuildCurrent(t *testing.T, build string) {
 	t.Helper()
-	handle := testRig.Temporal.WorkerDeploymentClient().GetHandle(deploymentName)
+	handle := testRig.Temporal.WorkerDeploymentClient().GetHandle(workerDeploymentName)
 	rig.Eventually(t, "build "+build+" is current", func() (bool, any) {
 		_, err := handle.SetCurrentVersion(t.Context(), client.WorkerDeploymentSetCurrentVersionOptions{BuildID: build})
 		return err == nil, err
 	})
 }
 
-func TestOpenRunsGoOnWithTheNextBuild(t *testing.T) {
+func TestOpenRunsContinueWithTheNextBuild(t *testing.T) {
 	testRig.LimitSecretReaders(t, component.ProviderIdentity)
 	testRig.CreateNamespace(t, "versioned", "")
 	p := testRig.CreatePool(t, "versioned", "versioned", 2)

@@ -16,7 +16,7 @@ import (
 const integrationFolder = "../../integration"
 
 // If a test of the list was renamed, the tier would silently run without the test.
-func TestEveryNameIsATest(t *testing.T) {
+func TestEveryListedNameIsATest(t *testing.T) {
 	seen := map[string]string{} // one pattern selects the tests of all packages, so the names must be unique
 	for pkg, names := range core.ListTestsByPackage() {
 		text := readSources(t, filepath.Join(integrationFolder, pkg))

@@ -22,32 +22,32 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, engine.CheckSupport())
 }
 
-// LeftoverFinder returns a function that lists the engine's leftovers on this machine: processes, mounts, cgroups, and
+// NewLeftoverFinder returns a function that lists the engine's leftovers on this machine: processes, mounts, cgroups, and
 // Docker's network interfaces. The function may be called after the engine has ended.
-func LeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
+func NewLeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string
 	for _, kind := range []string{"pid", "net", "mnt"} {
 		// Processes of containers have their own namespaces, but are in the engine's cgroups.
-		processes = append(processes, isolatedtest.ProcessFinder(t, e.PID, kind))
+		processes = append(processes, isolatedtest.NewProcessFinder(t, e.PID, kind))
 	}
 	// strays lists cgroups and interfaces with Docker's names outside of the engine's namespaces. A cgroup or interface
 	// that exists before the engine starts belongs to another engine of the machine.
 	strays := func() []string {
 		isDockers := func(group string) bool { return group == "docker" || group == "buildkit" }
 		return append(
-			isolatedtest.Cgroups(t, isDockers, func(group string) bool { return group == e.CgroupName }),
+			isolatedtest.FindCgroups(t, isDockers, func(group string) bool { return group == e.CgroupName }),
 			dockerInterfaces(t)...)
 	}
 	before := strays()
 	return func() []string {
-		found := isolatedtest.Mounts(t, e.Dir)
+		found := isolatedtest.FindMounts(t, e.Dir)
 		for _, list := range processes {
 			found = append(found, list()...)
 		}
 		found = append(
 			found,
-			isolatedtest.Cgroups(
+			isolatedtest.FindCgroups(
 				t,
 				func(group string) bool { return group == e.CgroupName },
 				func(string) bool { return false },

@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// archive writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not be
+// archiveWriter writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not be
 // added, because the engine creates them with root as the owner.
-type archive struct{ tar *tar.Writer }
+type archiveWriter struct{ tar *tar.Writer }
 
-func newArchive(w io.Writer) *archive { return &archive{tar.NewWriter(w)} }
+func newArchiveWriter(w io.Writer) *archiveWriter { return &archiveWriter{tar.NewWriter(w)} }
 
-func (a *archive) close() error { return a.tar.Close() }
+func (a *archiveWriter) close() error { return a.tar.Close() }
 
-func (a *archive) addFolder(at string, mode int64, owner int) error {
+func (a *archiveWriter) addFolder(at string, mode int64, owner int) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeDir, Name: strings.TrimPrefix(at, "/") + "/", Mode: mode, Uid: owner, Gid: owner},
 	)
 }
 
-// addText adds a file with the given text.
-func (a *archive) addText(at string, mode int64, text string) error {
+// addTextFile adds a file with the given text.
+func (a *archiveWriter) addTextFile(at string, mode int64, text string) error {
 	if err := a.tar.WriteHeader(
 		&tar.Header{Name: strings.TrimPrefix(at, "/"), Mode: mode, Size: int64(len(text))},
 	); err != nil {
@@ -35,14 +35,14 @@ func (a *archive) addText(at string, mode int64, text string) error {
 	return err
 }
 
-func (a *archive) addLink(at, target string) error {
+func (a *archiveWriter) addLink(at, target string) error {
 	return a.tar.WriteHeader(
 		&tar.Header{Typeflag: tar.TypeSymlink, Name: strings.TrimPrefix(at, "/"), Linkname: target, Mode: 0o777},
 	)
 }
 
 // addFile adds a copy of a file on this machine. Symbolic links are followed.
-func (a *archive) addFile(at, source string) error {
+func (a *archiveWriter) addFile(at, source string) error {
 	file, err := os.Open(source)
 	if err != nil {
 		return err
@@ -69,18 +69,18 @@ func (a *archive) addFile(at, source string) error {
 
 // addScript adds a copy of a script on this machine with mode 0755. The source need not be executable, because Go's
 // module cache stores files without the executable bit.
-func (a *archive) addScript(at, source string) error {
+func (a *archiveWriter) addScript(at, source string) error {
 	text, err := os.ReadFile(source)
 	if err != nil {
 		return err
 	}
-	return a.addText(at, 0o755, string(text))
+	return a.addTextFile(at, 0o755, string(text))
 }
 
 // addTree adds the files and symbolic links below a folder of this machine. addTree skips each file, link or folder for
 // which unwanted returns true; unwanted receives the path relative to the source folder. If unwanted is nil, addTree
 // skips nothing.
-func (a *archive) addTree(at, source string, unwanted func(name string) bool) error {
+func (a *archiveWriter) addTree(at, source string, unwanted func(name string) bool) error {
 	return filepath.WalkDir(source, func(found string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ func (a *archive) addTree(at, source string, unwanted func(name string) bool) er
 }
 
 // addShell adds busybox, and links to busybox for sh and for the given programs.
-func (a *archive) addShell(root string, programs ...string) error {
+func (a *archiveWriter) addShell(root string, programs ...string) error {
 	if err := a.addFile("/usr/bin/busybox", filepath.Join(root, "usr", "bin", "busybox")); err != nil {
 		return err
 	}

@@ -18,12 +18,12 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// proxyAddress is the address of the module proxy in the engine's network namespace. The proxy serves this machine's
+// moduleProxyAddress is the address of the module proxy in the engine's network namespace. The proxy serves this machine's
 // downloaded modules and its build cache.
-const proxyAddress = engine.HostAddress + ":8081"
+const moduleProxyAddress = engine.BridgeAddress + ":8081"
 
-// cacheArchivePath is the build cache's path on the proxy. No module has the path build-cache.tar.
-const cacheArchivePath = "build-cache.tar"
+// buildCacheArchivePath is the build cache's path on the proxy. No module has the path build-cache.tar.
+const buildCacheArchivePath = "build-cache.tar"
 
 // maxBuildCacheBytes is the maximum size of a build cache in bytes; a larger cache is deleted. maxBuildCacheBytes is
 // twice the size of a cache with all packages of Millwright's images.
@@ -77,7 +77,7 @@ func PrepareGoToolchain(ctx context.Context, output io.Writer, programs ...Build
 			append([]string{"list", "-export", "-f", "{{\"\"}}", "-trimpath", "-buildvcs=false"}, program.Packages...),
 		} {
 			environment := []string{"CGO_ENABLED=0", "GOCACHE=" + c.buildCache}
-			if err := debian.Run(
+			if err := debian.RunProgram(
 				ctx,
 				output,
 				environment,
@@ -131,29 +131,29 @@ func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c GoT
 		name: name,
 		instructions: []string{
 			"ENV PATH=/go/bin:" + home + "/bin:/usr/bin", "ENV GOPATH=/go", "ENV GOTOOLCHAIN=local", "WORKDIR /go",
-			"ENV GOPROXY=http://" + proxyAddress,
+			"ENV GOPROXY=http://" + moduleProxyAddress,
 		},
-		addFiles: func(a *archive) error {
+		addFiles: func(a *archiveWriter) error {
 			return errors.Join(
 				a.addShell(root, "tar", "wget"),
-				a.addText("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // Dockerfiles mount the cache in /root
-				a.addText("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
-				a.addTree(home, c.toolchainFolder, isUnneededFile),
+				a.addTextFile("/etc/passwd", 0o644, "root:x:0:0:root:/root:/bin/sh\n"), // Dockerfiles mount the cache in /root
+				a.addTextFile("/etc/ssl/certs/ca-certificates.crt", 0o644, authorities),
+				a.addTree(home, c.toolchainFolder, isUnneededToolchainFile),
 			)
 		},
 	}.importImage(ctx, e)
 	if err != nil {
 		return err
 	}
-	if err := c.serveModules(ctx, e); err != nil {
+	if err := c.serveModulesAndBuildCache(ctx, e); err != nil {
 		return err
 	}
 	return seedBuildCache(ctx, e, name)
 }
 
-// isUnneededFile reports whether a file or folder of the toolchain is not needed for builds. Unneeded files are tests,
+// isUnneededToolchainFile reports whether a file or folder of the toolchain is not needed for builds. Unneeded files are tests,
 // documents, and the toolchain's own sources.
-func isUnneededFile(name string) bool {
+func isUnneededToolchainFile(name string) bool {
 	switch name {
 	case "api", "doc", "misc", "test", filepath.Join("src", "cmd"), filepath.Join("bin", "gofmt"):
 		return true
@@ -179,16 +179,16 @@ func caCertificates(root string) (string, error) {
 	return all.String(), nil
 }
 
-// serveModules serves the downloaded modules as a module proxy, and the build cache as a tar archive, until ctx ends.
-func (c GoToolchain) serveModules(ctx context.Context, e *engine.Engine) error {
-	listener, err := e.Listen(proxyAddress)
+// serveModulesAndBuildCache serves the downloaded modules as a module proxy, and the build cache as a tar archive, until ctx ends.
+func (c GoToolchain) serveModulesAndBuildCache(ctx context.Context, e *engine.Engine) error {
+	listener, err := e.Listen(moduleProxyAddress)
 	if err != nil {
 		return fmt.Errorf("serve modules: %w", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", http.FileServer(http.Dir(filepath.Join(c.moduleCache, "cache", "download"))))
-	mux.HandleFunc("/"+cacheArchivePath, func(w http.ResponseWriter, _ *http.Request) {
-		a := newArchive(w)
+	mux.HandleFunc("/"+buildCacheArchivePath, func(w http.ResponseWriter, _ *http.Request) {
+		a := newArchiveWriter(w)
 		if err := errors.Join(a.addTree("/", c.buildCache, nil), a.close()); err != nil {
 			panic(http.ErrAbortHandler) // after this panic, the client detects an incomplete archive
 		}
@@ -203,8 +203,8 @@ func (c GoToolchain) serveModules(ctx context.Context, e *engine.Engine) error {
 func seedBuildCache(ctx context.Context, e *engine.Engine, name string) error {
 	const target = "/root/.cache/go-build"
 	dockerfile := "FROM " + name + "\n" +
-		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + proxyAddress + "/" +
-		cacheArchivePath + " | tar -x -C " + target + "\n"
+		"RUN --mount=type=cache,target=" + target + " set -o pipefail && wget -q -O - http://" + moduleProxyAddress + "/" +
+		buildCacheArchivePath + " | tar -x -C " + target + "\n"
 	if _, err := e.RunDocker(ctx, strings.NewReader(dockerfile), "build", "-"); err != nil {
 		return fmt.Errorf("fill the cache of builds: %w", err)
 	}

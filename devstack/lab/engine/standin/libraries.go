@@ -13,10 +13,10 @@ import (
 
 // addPrograms adds programs to the folder at. addPrograms also adds the shared libraries and the ELF loader that the
 // programs need, from the folder root. A statically linked program needs no shared library and no loader.
-func (a *archive) addPrograms(at string, root string, sources ...string) error {
+func (a *archiveWriter) addPrograms(at string, root string, sources ...string) error {
 	needed := map[string]string{} // source path of each file, by its path in the image
 	for _, source := range sources {
-		if err := addLibraries(root, source, needed); err != nil {
+		if err := collectNeededLibraries(root, source, needed); err != nil {
 			return fmt.Errorf("find the libraries of %s: %w", source, err)
 		}
 		if err := a.addFile(path.Join(at, filepath.Base(source)), source); err != nil {
@@ -27,7 +27,7 @@ func (a *archive) addPrograms(at string, root string, sources ...string) error {
 }
 
 // addFiles adds files of this machine; the key of sources is the path in the image.
-func (a *archive) addFiles(sources map[string]string) error {
+func (a *archiveWriter) addFiles(sources map[string]string) error {
 	for _, at := range slices.Sorted(maps.Keys(sources)) {
 		if err := a.addFile(at, sources[at]); err != nil {
 			return err
@@ -36,9 +36,9 @@ func (a *archive) addFiles(sources map[string]string) error {
 	return nil
 }
 
-// addLibraries adds the loader and the shared libraries of a program or library to needed. The loader and the libraries
+// collectNeededLibraries adds the loader and the shared libraries of a program or library to needed. The loader and the libraries
 // come from the Debian root folder root.
-func addLibraries(root, source string, needed map[string]string) error {
+func collectNeededLibraries(root, source string, needed map[string]string) error {
 	file, err := elf.Open(source)
 	if err != nil {
 		return err
@@ -67,7 +67,7 @@ func addLibraries(root, source string, needed map[string]string) error {
 			return err
 		}
 		needed[at] = library
-		if err := addLibraries(root, library, needed); err != nil {
+		if err := collectNeededLibraries(root, library, needed); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, out
 	if err != nil {
 		return err
 	}
-	server, err := findOneFile(filepath.Join(root, "usr", "lib", "postgresql", "*"))
+	server, err := findSingleFile(filepath.Join(root, "usr", "lib", "postgresql", "*"))
 	if err != nil {
 		return err
 	}
@@ -38,7 +38,7 @@ func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, out
 			"STOPSIGNAL SIGINT",
 			`ENTRYPOINT ["/entrypoint"]`,
 		},
-		addFiles: func(a *archive) error {
+		addFiles: func(a *archiveWriter) error {
 			share := filepath.Join("usr", "share", "postgresql")
 			var programs []string
 			for _, program := range []string{"initdb", "postgres", "pg_isready", "psql"} {
@@ -50,28 +50,28 @@ func ImportPostgresImage(ctx context.Context, e *engine.Engine, name string, out
 				a.addTree(
 					filepath.Join("/usr/lib/postgresql", filepath.Base(server), "lib"),
 					filepath.Join(server, "lib"),
-					isCompilerFolder,
+					isBuildOnlyFolder,
 				),
 				a.addTree(filepath.Join("/", share), filepath.Join(root, share), nil),
-				a.addText(
+				a.addTextFile(
 					"/etc/passwd",
 					0o644,
 					fmt.Sprintf("postgres:x:%[1]d:%[1]d::/var/lib/postgresql:/bin/sh\n", postgresUserID),
 				),
 				a.addFolder("/var/lib/postgresql/data", 0o700, postgresUserID),
-				a.addText("/entrypoint", 0o755, postgresScript),
+				a.addTextFile("/entrypoint", 0o755, postgresScript),
 			)
 		},
 	}.importImage(ctx, e)
 }
 
-// isCompilerFolder reports whether a folder of PostgreSQL's libraries is needed only for compilation. The folder
+// isBuildOnlyFolder reports whether a folder of PostgreSQL's libraries is needed only for compilation. The folder
 // bitcode is for PostgreSQL's JIT compiler, whose library the root folder lacks; the folder pgxs is for building
 // extensions.
-func isCompilerFolder(name string) bool { return name == "bitcode" || name == "pgxs" }
+func isBuildOnlyFolder(name string) bool { return name == "bitcode" || name == "pgxs" }
 
-// findOneFile returns the only file that matches a pattern, or an error if there is not exactly one.
-func findOneFile(pattern string) (string, error) {
+// findSingleFile returns the only file that matches a pattern, or an error if there is not exactly one.
+func findSingleFile(pattern string) (string, error) {
 	found, err := filepath.Glob(pattern)
 	if err == nil && len(found) != 1 {
 		err = fmt.Errorf("found %d files %s instead of one", len(found), pattern)

@@ -17,14 +17,14 @@ import (
 type imageRecipe struct {
 	name         string
 	instructions []string // Dockerfile instructions that add no file, such as ENV and USER
-	addFiles     func(*archive) error
+	addFiles     func(*archiveWriter) error
 }
 
 func (i imageRecipe) importImage(ctx context.Context, e *engine.Engine) error {
 	reader, writer := io.Pipe()
 	filled := make(chan error, 1)
 	go func() {
-		a := newArchive(writer)
+		a := newArchiveWriter(writer)
 		err := i.addFiles(a)
 		if err == nil {
 			err = a.close()

@@ -24,7 +24,10 @@ func TestUnneededToolchainFilesAreLeftOut(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(name), 0o755))
 	}
 	require.NoError(t, os.Symlink("go", filepath.Join(root, "bin", "golink")))
-	found := readArchive(t, func(a *archive) error { return a.addTree("/usr/local/go", root, isUnneededFile) })
+	found := readArchive(
+		t,
+		func(a *archiveWriter) error { return a.addTree("/usr/local/go", root, isUnneededToolchainFile) },
+	)
 	assert.Equal(t, map[string]string{
 		"usr/local/go/bin/go":           "bin/go",
 		"usr/local/go/bin/golink":       "-> go",
@@ -34,11 +37,11 @@ func TestUnneededToolchainFilesAreLeftOut(t *testing.T) {
 }
 
 // A script from Go's module cache is not executable there, but is executable in an image.
-func TestAScriptCanBeExecuted(t *testing.T) {
+func TestScriptInAnImageIsExecutable(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "script.sh")
 	require.NoError(t, os.WriteFile(source, []byte("#!/bin/sh\n"), 0o400))
 	var out bytes.Buffer
-	a := newArchive(&out)
+	a := newArchiveWriter(&out)
 	require.NoError(t, a.addScript("/entrypoint", source))
 	require.NoError(t, a.close())
 	header, err := tar.NewReader(&out).Next()
@@ -48,7 +51,7 @@ func TestAScriptCanBeExecuted(t *testing.T) {
 }
 
 // A build cache is removed only if it is larger than the limit. A missing cache is not an error.
-func TestABuildCacheIsLimited(t *testing.T) {
+func TestOnlyAnOversizedBuildCacheIsRemoved(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "cache")
 	require.NoError(t, removeOversizedFolder(folder, 10))
 	require.NoError(t, os.MkdirAll(filepath.Join(folder, "00"), 0o755))
@@ -62,10 +65,10 @@ func TestABuildCacheIsLimited(t *testing.T) {
 }
 
 // readArchive returns the text of each file and the target of each link in an archive.
-func readArchive(t *testing.T, fill func(*archive) error) map[string]string {
+func readArchive(t *testing.T, fill func(*archiveWriter) error) map[string]string {
 	t.Helper()
 	var out bytes.Buffer
-	a := newArchive(&out)
+	a := newArchiveWriter(&out)
 	require.NoError(t, fill(a))
 	require.NoError(t, a.close())
 	found := map[string]string{}

@@ -41,7 +41,7 @@ func ImportTemporalImages(
 	if err != nil {
 		return err
 	}
-	programs, err := build.TemporalPrograms(ctx, repo, output)
+	programs, err := build.TemporalProgramsFolder(ctx, repo, output)
 	if err != nil {
 		return err
 	}
@@ -64,13 +64,18 @@ func ImportTemporalImages(
 				"WORKDIR /etc/temporal",
 				`CMD ["/etc/temporal/entrypoint.sh"]`,
 			},
-			addFiles: func(a *archive) error {
+			addFiles: func(a *archiveWriter) error {
 				return errors.Join(
 					a.addShell(root, "awk", "hostname", "true"),
-					a.addText("/usr/bin/nc", 0o755, netcatScript),
-					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalServer), "/usr/bin/getent"), // for the entrypoint
-					a.addText("/etc/passwd", 0o644, temporalPasswdEntry),
-					a.addText("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
+					a.addTextFile("/usr/bin/nc", 0o755, netcatScript),
+					a.addPrograms(
+						bin,
+						"/",
+						filepath.Join(programs, build.TemporalServerProgram),
+						"/usr/bin/getent",
+					), // for the entrypoint
+					a.addTextFile("/etc/passwd", 0o644, temporalPasswdEntry),
+					a.addTextFile("/etc/nsswitch.conf", 0o644, "hosts: files dns\n"),
 					a.addScript("/etc/temporal/entrypoint.sh", filepath.Join(server, "docker", "scripts", "sh", "entrypoint.sh")),
 				)
 			},
@@ -78,10 +83,10 @@ func ImportTemporalImages(
 		imageRecipe{
 			name:         names.AdminTools,
 			instructions: []string{environment, temporalUserInstruction},
-			addFiles: func(a *archive) error {
+			addFiles: func(a *archiveWriter) error {
 				return errors.Join(
 					a.addShell(root),
-					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalSQLTool)),
+					a.addPrograms(bin, "/", filepath.Join(programs, build.TemporalSQLToolProgram)),
 				)
 			},
 		},
@@ -93,10 +98,10 @@ func ImportTemporalImages(
 				"WORKDIR /home/ui-server",
 				`ENTRYPOINT ["./ui-server", "--env", "docker", "start"]`,
 			},
-			addFiles: func(a *archive) error {
+			addFiles: func(a *archiveWriter) error {
 				return errors.Join(
 					a.addShell(root, "wget"),
-					a.addPrograms("/home/ui-server", "/", filepath.Join(programs, build.TemporalUI)),
+					a.addPrograms("/home/ui-server", "/", filepath.Join(programs, build.TemporalUIProgram)),
 					a.addFile("/home/ui-server/config/docker.yaml", filepath.Join(ui, "config", "docker.yaml")),
 				)
 			},

@@ -22,19 +22,19 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, incus.CheckSupport())
 }
 
-// LeftoverFinder returns a function that lists the server's leftovers on this machine: processes, mounts, loop devices,
+// NewLeftoverFinder returns a function that lists the server's leftovers on this machine: processes, mounts, loop devices,
 // the network interface and cgroups. The function may be called after the server has ended.
-func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
+func NewLeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.
-	processes := isolatedtest.ProcessFinder(t, s.PID, "pid")
+	processes := isolatedtest.NewProcessFinder(t, s.PID, "pid")
 	isOurs := func(group string) bool {
 		// liblxc creates the cgroup lxc.pivot here only if it has left the server's cgroups
 		return group == s.Network.Name || group == "lxc.pivot"
 	}
 	return func() []string {
-		found := append(processes(), isolatedtest.Mounts(t, s.Dir, "/incus-root-")...)
-		found = append(found, isolatedtest.Cgroups(t, isOurs, isNetworkName)...)
+		found := append(processes(), isolatedtest.FindMounts(t, s.Dir, "/incus-root-")...)
+		found = append(found, isolatedtest.FindCgroups(t, isOurs, isNetworkCgroup)...)
 		if _, err := net.InterfaceByName(s.Network.Name); err == nil {
 			found = append(found, "interface "+s.Network.Name)
 		}
@@ -52,8 +52,8 @@ func LeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	}
 }
 
-// isNetworkName reports whether a cgroup has a network's name. Only the cgroups of Incus servers have these names.
-func isNetworkName(name string) bool {
+// isNetworkCgroup reports whether a cgroup has a network's name. Only the cgroups of Incus servers have these names.
+func isNetworkCgroup(name string) bool {
 	_, err := incus.NetworkByName(name)
 	return err == nil
 }

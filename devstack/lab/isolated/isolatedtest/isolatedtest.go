@@ -30,9 +30,9 @@ func RequireSupport(t testing.TB, unsupported error) {
 	}
 }
 
-// ProcessFinder returns a function that lists the processes in a namespace of process pid. kind is "pid", "net" or
+// NewProcessFinder returns a function that lists the processes in a namespace of process pid. kind is "pid", "net" or
 // "mnt". The function may be called after process pid has ended.
-func ProcessFinder(t testing.TB, pid int, kind string) func() []string {
+func NewProcessFinder(t testing.TB, pid int, kind string) func() []string {
 	t.Helper()
 	namespace := filepath.Join("/proc", strconv.Itoa(pid), "ns", kind)
 	id, err := os.Readlink(namespace)
@@ -53,8 +53,8 @@ func ProcessFinder(t testing.TB, pid int, kind string) func() []string {
 	}
 }
 
-// Mounts lists the mounts of this mount namespace whose line in /proc/self/mounts contains one of the texts.
-func Mounts(t testing.TB, texts ...string) []string {
+// FindMounts lists the mounts of this mount namespace whose line in /proc/self/mounts contains one of the texts.
+func FindMounts(t testing.TB, texts ...string) []string {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	require.NoError(t, err)
@@ -70,9 +70,9 @@ func Mounts(t testing.TB, texts ...string) []string {
 	return found
 }
 
-// Cgroups lists the cgroups for which isOurs, called with the cgroup's name, returns true. Cgroups does not search
+// FindCgroups lists the cgroups for which isOurs, called with the cgroup's name, returns true. FindCgroups does not search
 // below these cgroups, nor below cgroups for which isOthers returns true.
-func Cgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
+func FindCgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	t.Helper()
 	var found []string
 	err := filepath.WalkDir(cgroup.Root, func(path string, entry fs.DirEntry, err error) error {

@@ -11,9 +11,9 @@ import (
 	"millwright/devstack/lab/observers"
 )
 
-// Run runs a tool and requires that it succeeds. If the Debian packages are not available, Run skips the test, or fails
+// RunTool runs a tool and requires that it succeeds. If the Debian packages are not available, Run skips the test, or fails
 // it in CI (CI=true).
-func Run(t *testing.T, tool string, arguments ...string) {
+func RunTool(t *testing.T, tool string, arguments ...string) {
 	t.Helper()
 	program, err := observers.ProgramPath(t.Context(), tool, t.Output())
 	if err != nil && os.Getenv("CI") != "true" {

@@ -19,10 +19,10 @@ import (
 const repoRoot = "../../../.."
 
 func TestAlertRulesFireAsExpected(t *testing.T) {
-	observerstest.Run(t, observers.Promtool, "test", "rules", filepath.Join(repoRoot, "deploy/alerts/rules_test.yaml"))
+	observerstest.RunTool(t, observers.Promtool, "test", "rules", filepath.Join(repoRoot, "deploy/alerts/rules_test.yaml"))
 }
 
-func TestEveryQueryIsValid(t *testing.T) {
+func TestEveryDashboardAndAlertQueryIsValid(t *testing.T) {
 	type record struct {
 		Record string `json:"record"`
 		Expr   string `json:"expr"`
@@ -38,5 +38,5 @@ func TestEveryQueryIsValid(t *testing.T) {
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "queries.yaml")
 	require.NoError(t, os.WriteFile(path, content, 0o600))
-	observerstest.Run(t, observers.Promtool, "check", "rules", "--lint=none", path)
+	observerstest.RunTool(t, observers.Promtool, "check", "rules", "--lint=none", path)
 }

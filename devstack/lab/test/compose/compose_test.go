@@ -19,8 +19,8 @@ import (
 	"millwright/devstack/lab/engine/enginetest"
 )
 
-// providerModule is the folder of the module whose provider image the test builds.
-const providerModule = "provider/incus"
+// providerModuleFolder is the folder of the module whose provider image the test builds.
+const providerModuleFolder = "provider/incus"
 
 // TestDockerComposeRunsMillwright follows the README's Docker section in order: build the images, start the compose
 // file, run the demo, stop.
@@ -29,7 +29,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	began := time.Now()
 	after := func(what string) { t.Logf("%s: %s", what, time.Since(began).Round(100*time.Millisecond)) }
 	h := newTestEnvironment(t)
-	traces := h.engineLeftoverFinder(t)
+	traces := h.newEngineLeftoverFinder(t)
 	after("cluster, engine and stand-ins")
 
 	_, err := h.tryCompose(t, nil, "config")
@@ -41,7 +41,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 		"--file",
 		h.repo+"/deploy/image/Dockerfile.provider",
 		"--build-arg",
-		"MODULE="+providerModule,
+		"MODULE="+providerModuleFolder,
 		"--tag",
 		"millwright-provider:test",
 		h.repo,
@@ -49,13 +49,13 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("image of the provider's worker")
 	h.runCompose(t, "up", "--build", "--detach")
 	after("compose up")
-	h.awaitHealth(t)
+	h.awaitHealthyServices(t)
 	after("healthy")
 
 	t.Run("images hold our programs and nothing else", func(t *testing.T) {
 		h.checkImage(t, "millwright:dev", "worker", "k8sbridge", "millwright", "starter", "probe")
 		h.checkImage(t, "millwright-provider:test", "provider")
-		help, err := h.engine.Run(
+		help, err := h.engine.RunProgram(
 			t.Context(),
 			nil,
 			nil,
@@ -75,7 +75,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	t.Run("ports are on loopback", func(t *testing.T) {
 		for _, port := range []string{"7233", "8233", "9464", "9465"} {
 			require.NoError(t, h.connectInEngine("127.0.0.1", port))
-			assert.Error(t, h.connectInEngine(engine.HostAddress, port), port)
+			assert.Error(t, h.connectInEngine(engine.BridgeAddress, port), port)
 		}
 	})
 	t.Run("the UI shows the namespace", func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 		assert.Contains(t, logs, "worker-1")
 		assert.NotContains(t, logs, "demo-token")
 	})
-	t.Run("all stays well", h.awaitHealth)
+	t.Run("all stays well", h.awaitHealthyServices)
 
 	h.runCompose(t, "down", "--volumes")
 	for what, list := range map[string][]string{
@@ -114,8 +114,8 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("end")
 }
 
-// awaitHealth waits until each service with a health check is healthy, and each other service has exited with 0.
-func (h *testEnvironment) awaitHealth(t *testing.T) {
+// awaitHealthyServices waits until each service with a health check is healthy, and each other service has exited with 0.
+func (h *testEnvironment) awaitHealthyServices(t *testing.T) {
 	t.Helper()
 	services := h.composeConfig(t).Services
 	require.Len(t, services, 7)
@@ -148,7 +148,15 @@ func (h *testEnvironment) checkImage(t *testing.T, name string, programs ...stri
 	t.Helper()
 	assert.Equal(t, "65532:65532", h.runDocker(t, "image", "inspect", "--format", "{{.Config.User}}", name))
 	id := h.runDocker(t, "create", name, "/none")
-	out, err := h.engine.Run(t.Context(), nil, nil, "busybox", "sh", "-euc", "docker export "+id+" | busybox tar -t")
+	out, err := h.engine.RunProgram(
+		t.Context(),
+		nil,
+		nil,
+		"busybox",
+		"sh",
+		"-euc",
+		"docker export "+id+" | busybox tar -t",
+	)
 	require.NoError(t, err)
 	h.runDocker(t, "rm", id)
 	var files []string
@@ -171,7 +179,7 @@ func (h *testEnvironment) checkContainerRestrictions(t *testing.T, c container) 
 	t.Helper()
 	pid := h.runDocker(t, "inspect", "--format", "{{.State.Pid}}", c.ID)
 	read := func(file string) string {
-		text, err := h.engine.Run(t.Context(), nil, nil, "busybox", "cat", "/proc/"+pid+"/"+file)
+		text, err := h.engine.RunProgram(t.Context(), nil, nil, "busybox", "cat", "/proc/"+pid+"/"+file)
 		require.NoError(t, err)
 		return string(text)
 	}

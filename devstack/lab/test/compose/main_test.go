@@ -56,7 +56,7 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 	h := &testEnvironment{repo: repo}
 	programs := []standin.BuildTarget{
 		{ModuleFolder: repo, Packages: compiledPackages(t, "Dockerfile")},
-		{ModuleFolder: filepath.Join(repo, providerModule), Packages: compiledPackages(t, "Dockerfile.provider")},
+		{ModuleFolder: filepath.Join(repo, providerModuleFolder), Packages: compiledPackages(t, "Dockerfile.provider")},
 	}
 	var compiler standin.GoToolchain
 	t.Cleanup(func() {
@@ -96,14 +96,14 @@ func newTestEnvironment(t *testing.T) *testEnvironment {
 		}
 		assert.NoError(t, h.engine.Stop(context.Background()))
 	})
-	for _, url := range []string{h.stack.APIServerURL(), h.stack.CloudURL()} {
+	for _, url := range []string{h.stack.APIServerURL(), h.stack.VirtualCloudURL()} {
 		// The stack listens on this machine's loopback address, so the test forwards the port from the engine's
 		// loopback address.
 		_, address, _ := strings.Cut(url, "//")
-		h.forwardConnections(t, h.listenInEngine(t, address), forward.DialerToAddress(address))
+		h.forwardConnections(t, h.listenInEngine(t, address), forward.NewAddressDialer(address))
 	}
 	h.importStandinImages(t, compiler)
-	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.CloudURL()}
+	h.composeVariables = []string{"KUBECONFIG=" + h.kubeconfig, "VIRTUALCLOUD_ADDRESS=" + h.stack.VirtualCloudURL()}
 	return h
 }
 
@@ -161,7 +161,7 @@ func (h *testEnvironment) tryCompose(t *testing.T, variables []string, arguments
 	t.Helper()
 	files := []string{"compose", "--project-directory", h.repo, "--file", filepath.Join(h.repo, "docker-compose.yml")}
 	files = append(files, "--file", filepath.Join(h.repo, "devstack/lab/test/compose/override.yml"))
-	out, err := h.engine.Run(t.Context(), variables, nil, "docker", append(files, arguments...)...)
+	out, err := h.engine.RunProgram(t.Context(), variables, nil, "docker", append(files, arguments...)...)
 	return string(out), err
 }
 
@@ -208,7 +208,7 @@ func (h *testEnvironment) logContainers(t *testing.T) {
 	ids, err := h.engine.RunDocker(ctx, nil, "ps", "--all", "--format", "{{.Names}}")
 	t.Log("containers:", string(ids), err)
 	for name := range strings.FieldsSeq(string(ids)) {
-		logs, err := h.engine.Run(ctx, nil, nil, "busybox", "sh", "-c", "docker logs --tail 30 "+name+" 2>&1")
+		logs, err := h.engine.RunProgram(ctx, nil, nil, "busybox", "sh", "-c", "docker logs --tail 30 "+name+" 2>&1")
 		t.Logf("--- end of the log of %s (%v)\n%s", name, err, logs)
 	}
 }
@@ -263,11 +263,11 @@ func compiledPackages(t *testing.T, name string) []string {
 	return strings.Fields(line[1])
 }
 
-// engineLeftoverFinder calls enginetest.LeftoverFinder and requires that the returned function finds the running
+// newEngineLeftoverFinder calls enginetest.NewLeftoverFinder and requires that the returned function finds the running
 // engine.
-func (h *testEnvironment) engineLeftoverFinder(t *testing.T) func() []string {
+func (h *testEnvironment) newEngineLeftoverFinder(t *testing.T) func() []string {
 	t.Helper()
-	traces := enginetest.LeftoverFinder(t, h.engine)
+	traces := enginetest.NewLeftoverFinder(t, h.engine)
 	require.NotEmpty(t, traces(), "the test sees what exists of an engine")
 	return traces
 }

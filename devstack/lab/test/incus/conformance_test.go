@@ -42,8 +42,8 @@ import (
 	"millwright/provider/incus"
 )
 
-// server is the Incus server of all tests in this package.
-var server *devstack.Server
+// sharedServer is the Incus server of all tests in this package.
+var sharedServer *devstack.Server
 
 const sleepImage = "sleeper"
 
@@ -55,10 +55,10 @@ func TestMain(m *testing.M) {
 		dir, err := os.MkdirTemp("", "millwright-incus-")
 		if err == nil {
 			defer func() { _ = os.RemoveAll(dir) }()
-			server, err = devstack.Start(context.Background(), dir, devstack.Options{Output: os.Stderr})
+			sharedServer, err = devstack.Start(context.Background(), dir, devstack.Options{Output: os.Stderr})
 		}
 		if err == nil {
-			defer func() { _ = server.Stop(context.Background()) }()
+			defer func() { _ = sharedServer.Stop(context.Background()) }()
 			err = importSleepImage(dir)
 		}
 		if err != nil {
@@ -111,11 +111,18 @@ func importSleepImage(dir string) error {
 	if err := archive.Close(); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
-	path := filepath.Join(server.Dir, "lib", "sleeper.tar") // the server's mount namespace contains this folder
+	path := filepath.Join(sharedServer.Dir, "lib", "sleeper.tar") // the server's mount namespace contains this folder
 	if err := os.WriteFile(path, unified.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write the image: %w", err)
 	}
-	_, err = server.Run(context.Background(), "image", "import", "/var/lib/incus/sleeper.tar", "--alias", sleepImage)
+	_, err = sharedServer.RunIncus(
+		context.Background(),
+		"image",
+		"import",
+		"/var/lib/incus/sleeper.tar",
+		"--alias",
+		sleepImage,
+	)
 	return err
 }
 
@@ -127,7 +134,7 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 	t.Helper()
 	incustest.RequireSupport(t)
 	project := fmt.Sprintf("p%d", projectCount.Add(1))
-	_, err := server.Run(
+	_, err := sharedServer.RunIncus(
 		t.Context(),
 		"project",
 		"create",
@@ -138,7 +145,7 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 		"features.profiles=false",
 	)
 	require.NoError(t, err)
-	spec := map[string]any{"endpoint": server.URL, "project": project, "image": map[string]any{"alias": sleepImage}}
+	spec := map[string]any{"endpoint": sharedServer.URL, "project": project, "image": map[string]any{"alias": sleepImage}}
 	for _, change := range changes {
 		change(spec)
 	}
@@ -146,10 +153,10 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 		// The timeout lets a hanging server fail one test instead of the whole run.
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		names, err := server.Run(ctx, "list", "--project", project, "--format=csv", "--columns=n")
+		names, err := sharedServer.RunIncus(ctx, "list", "--project", project, "--format=csv", "--columns=n")
 		assert.NoError(t, err)
 		if all := strings.Fields(string(names)); len(all) > 0 {
-			_, err = server.Run(ctx, append([]string{"delete", "--force", "--project", project}, all...)...)
+			_, err = sharedServer.RunIncus(ctx, append([]string{"delete", "--force", "--project", project}, all...)...)
 			assert.NoError(t, err)
 		}
 	})
@@ -158,10 +165,10 @@ func newClass(t *testing.T, changes ...func(spec map[string]any)) provider.Class
 	return provider.Class{Namespace: "shop", Name: "small", Spec: raw, Secret: provider.Secret{
 		"clientCert": readFile(
 			t,
-			server.ClientCertFile,
+			sharedServer.ClientCertFile,
 		),
-		"clientKey":  readFile(t, server.ClientKeyFile),
-		"serverCert": readFile(t, server.ServerCertFile),
+		"clientKey":  readFile(t, sharedServer.ClientKeyFile),
+		"serverCert": readFile(t, sharedServer.ServerCertFile),
 	}}
 }
 
@@ -195,7 +202,7 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 	of := newClass(t, func(spec map[string]any) { spec["endpoint"] = between.URL })
 	denied := newClass(t, func(spec map[string]any) { spec["project"] = "default" })
 	of.Secret["serverCert"] = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: between.Certificate().Raw})
-	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClient(t)
+	denied.Secret["clientCert"], denied.Secret["clientKey"] = newUntrustedClientCertificate(t)
 	planted := 0
 	return conformance.Cloud{
 		Provider: incus.New(
@@ -208,12 +215,12 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 			between.refuseNextRequest(method, httpStatuses[err.Code], err.Message)
 		},
 		SupportedCodes: slices.Sorted(maps.Keys(httpStatuses)),
-		IsRegularAnswer: func(method provider.Method, code provider.Code) bool {
+		IsSuccessCode: func(method provider.Method, code provider.Code) bool {
 			return method == provider.MethodCreateInstance && code == provider.NotFound // the image or project is missing
 		},
 		LacksRetryDelays: true,
-		HangCalls:        between.holdRequests,
-		CreateByHand: func(m provider.Machine) {
+		BlockCalls:       between.hangRequests,
+		CreateInstanceByHand: func(m provider.Machine) {
 			planted++
 			arguments := []string{
 				"launch", sleepImage, fmt.Sprintf("planted-%d", planted), "--project", projectOfClass(t, of),
@@ -223,7 +230,7 @@ func newConformanceCloud(t *testing.T) conformance.Cloud {
 			if m.UID != "" {
 				arguments = append(arguments, "--config", "user.millwright-uid="+m.UID)
 			}
-			_, err := server.Run(t.Context(), arguments...)
+			_, err := sharedServer.RunIncus(t.Context(), arguments...)
 			require.NoError(t, err)
 		},
 	}
@@ -236,8 +243,8 @@ func projectOfClass(t *testing.T, of provider.Class) string {
 	return spec.Project
 }
 
-// newUntrustedClient returns the certificate and key of a client that the server does not trust.
-func newUntrustedClient(t *testing.T) (certificate, key []byte) {
+// newUntrustedClientCertificate returns the certificate and key of a client that the server does not trust.
+func newUntrustedClientCertificate(t *testing.T) (certificate, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -255,9 +262,9 @@ func newUntrustedClient(t *testing.T) (certificate, key []byte) {
 type proxy struct {
 	*httptest.Server
 
-	mu          sync.Mutex
-	refusals    map[provider.Method][]refusal
-	heldMethods map[provider.Method]bool
+	mu             sync.Mutex
+	refusals       map[provider.Method][]refusal
+	hangingMethods map[provider.Method]bool
 }
 
 type refusal struct {
@@ -268,11 +275,11 @@ type refusal struct {
 func newProxy(t *testing.T) *proxy {
 	t.Helper()
 	incustest.RequireSupport(t)
-	p := &proxy{refusals: map[provider.Method][]refusal{}, heldMethods: map[provider.Method]bool{}}
+	p := &proxy{refusals: map[provider.Method][]refusal{}, hangingMethods: map[provider.Method]bool{}}
 	through := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "incus"}) },
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "unix", server.SocketPath)
+			return new(net.Dialer).DialContext(ctx, "unix", sharedServer.SocketPath)
 		}},
 	}
 	p.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -304,7 +311,7 @@ func (p *proxy) nextFault(r *http.Request) (refusal, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, method := range providerMethods(r) {
-		if p.heldMethods[method] {
+		if p.hangingMethods[method] {
 			return refusal{}, true
 		}
 		if queue := p.refusals[method]; len(queue) > 0 {
@@ -338,8 +345,8 @@ func (p *proxy) refuseNextRequest(method provider.Method, status int, message st
 	p.refusals[method] = append(p.refusals[method], refusal{status, message})
 }
 
-func (p *proxy) holdRequests(method provider.Method) {
+func (p *proxy) hangRequests(method provider.Method) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.heldMethods[method] = true
+	p.hangingMethods[method] = true
 }

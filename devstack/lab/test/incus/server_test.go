@@ -24,7 +24,7 @@ func newMachine(t *testing.T) provider.Machine {
 }
 
 // An error of the server gets a provider code and keeps the server's message.
-func TestServerErrorsGetCodes(t *testing.T) {
+func TestServerErrorsGetProviderCodes(t *testing.T) {
 	for name, row := range map[string]struct {
 		spec  func(map[string]any)
 		quota bool
@@ -41,7 +41,7 @@ func TestServerErrorsGetCodes(t *testing.T) {
 			of := newClass(t, row.spec)
 			p := incus.New()
 			if row.quota {
-				_, err := server.Run(t.Context(), "project", "set", projectOfClass(t, of), "limits.containers=0")
+				_, err := sharedServer.RunIncus(t.Context(), "project", "set", projectOfClass(t, of), "limits.containers=0")
 				require.NoError(t, err)
 			}
 			_, err := p.CreateInstance(t.Context(), of, newMachine(t))
@@ -74,10 +74,10 @@ func TestInstanceIsFoundAfterCancelledCreation(t *testing.T) {
 }
 
 // An instance that exists but is not started is Uninitialized. InitializeInstance starts it.
-func TestAStoppedInstanceIsInitialized(t *testing.T) {
+func TestAnUnstartedInstanceIsUninitialized(t *testing.T) {
 	of := newClass(t)
 	p := incus.New()
-	_, err := server.Run(
+	_, err := sharedServer.RunIncus(
 		t.Context(),
 		"init",
 		sleepImage,
@@ -105,7 +105,7 @@ func TestAStoppedInstanceIsInitialized(t *testing.T) {
 }
 
 // A machine can be deleted although its class is not valid for new machines.
-func TestADeletionNeedsEndpointAndProjectOnly(t *testing.T) {
+func TestDeletionNeedsOnlyEndpointAndProject(t *testing.T) {
 	of := newClass(t)
 	p := incus.New()
 	made, err := p.CreateInstance(t.Context(), of, newMachine(t))

@@ -84,9 +84,9 @@ func countSeries(t *testing.T, query string) (n int) {
 	return n
 }
 
-func TestEveryQueryHasAnAnswer(t *testing.T) {
+func TestEveryDashboardAndAlertQueryReturnsSeries(t *testing.T) {
 	require.NoError(t, testRig.Cloud.ChangeBehaviour(t.Context(), func(b *admin.Behaviour) {
-		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.Canary}
+		b.Quotas, b.AcceptedTokens = map[string]int{"eu-q": 1}, []string{rig.CanaryToken}
 	}))
 
 	// A MachineDeployment is rolled, and its nodes are drained.
@@ -174,7 +174,7 @@ func dashboardAndAlertQueries(t *testing.T) []string {
 	for _, d := range dashboards {
 		for _, p := range d.Panels {
 			for _, target := range p.Targets {
-				all = append(all, strings.ReplaceAll(target.Query(), " or vector(0)", ""))
+				all = append(all, strings.ReplaceAll(target.PrometheusQuery(), " or vector(0)", ""))
 			}
 		}
 	}

@@ -64,7 +64,9 @@ func TestABudgetBlocksTheDrainOfARealMachine(t *testing.T) {
 	m, pods := p.MachineWithPods(t, "web")
 	p.DeleteMachine(t, m.Name)
 	rig.Eventually(t, "the drain is blocked", func() (bool, any) {
-		now, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Get(t.Context(), m.Name, metav1.GetOptions{})
+		now, err := testRig.MachineClient.MachineV1alpha1().
+			Machines(p.Namespace).
+			Get(t.Context(), m.Name, metav1.GetOptions{})
 		require.NoError(t, err)
 		i := slices.IndexFunc(
 			now.Status.Conditions,
@@ -89,7 +91,7 @@ func TestAFrozenMachineIsReplaced(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "frozen", 2, withHealthTimeout(5*time.Second))
 	m := p.Machines(t)[0]
-	_, err := incusServer(t).Run(t.Context(), "pause", m.Name)
+	_, err := incusServer(t).RunIncus(t.Context(), "pause", m.Name)
 	require.NoError(t, err)
 	phases := recordPhasesUntilDeleted(t, p, m)
 	t.Logf("phases of the machine: %v", phases)
@@ -107,7 +109,7 @@ func TestAMachineWhoseInstanceVanishedIsReplaced(t *testing.T) {
 	runParallelIfSupported(t)
 	p := newRunningPool(t, "vanished", 2, withHealthTimeout(24*time.Hour))
 	m := p.Machines(t)[0]
-	_, err := incusServer(t).Run(t.Context(), "delete", "--force", m.Name)
+	_, err := incusServer(t).RunIncus(t.Context(), "delete", "--force", m.Name)
 	require.NoError(t, err)
 	began := time.Now()
 	phases := recordPhasesUntilDeleted(t, p, m)
@@ -136,7 +138,7 @@ func instanceNames(all []instance) []string {
 // recordPhasesUntilDeleted returns the phases of a machine until the machine is gone.
 func recordPhasesUntilDeleted(t *testing.T, p *rig.Pool, m v1alpha1.Machine) []v1alpha1.MachinePhase {
 	t.Helper()
-	w, err := testRig.Machines.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
+	w, err := testRig.MachineClient.MachineV1alpha1().Machines(p.Namespace).Watch(t.Context(), metav1.ListOptions{
 		FieldSelector: "metadata.name=" + m.Name, ResourceVersion: m.ResourceVersion,
 	})
 	require.NoError(t, err)

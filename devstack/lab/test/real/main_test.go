@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 	if incus.CheckSupport() != nil {
 		os.Exit(m.Run()) // each test is skipped with a reason
 	}
-	options, err := parts.Selection{WithNodes: true}.AddToOptions(context.Background(), stack.Options{
+	options, err := parts.Selection{WithRealMachines: true}.AddToOptions(context.Background(), stack.Options{
 		Components: []string{component.ControllerManager, component.Scheduler, component.Worker, component.Bridge},
 		Output:     os.Stderr,
 	})
@@ -75,7 +75,7 @@ func newPool(t *testing.T, name string, replicas int32, changes ...func(*v1alpha
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
-			logInstances(t, name)
+			logInstanceLogTails(t, name)
 		}
 	})
 	return testRig.CreatePool(t, name, name, replicas, append(changes, func(d *v1alpha1.MachineDeployment) {
@@ -99,8 +99,8 @@ type instance struct {
 	Config map[string]string
 }
 
-// logInstances logs the ends of the boot and kubelet logs of a pool's containers.
-func logInstances(t *testing.T, pool string) {
+// logInstanceLogTails logs the ends of the boot and kubelet logs of a pool's containers.
+func logInstanceLogTails(t *testing.T, pool string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -109,10 +109,10 @@ func logInstances(t *testing.T, pool string) {
 		t.Log(err)
 		return
 	}
-	list, err := s.Run(ctx, "list", "--format=csv", "--columns=n", "^"+pool+"-")
+	list, err := s.RunIncus(ctx, "list", "--format=csv", "--columns=n", "^"+pool+"-")
 	t.Logf("containers: %s %v", list, err)
 	for name := range strings.FieldsSeq(string(list)) {
-		text, err := s.Run(
+		text, err := s.RunIncus(
 			ctx,
 			"exec",
 			name,
@@ -132,7 +132,7 @@ func logInstances(t *testing.T, pool string) {
 // listInstances returns the containers whose names begin with the pool's name.
 func listInstances(t *testing.T, p *rig.Pool) []instance {
 	t.Helper()
-	text, err := incusServer(t).Run(t.Context(), "list", "--format=json")
+	text, err := incusServer(t).RunIncus(t.Context(), "list", "--format=json")
 	require.NoError(t, err)
 	var all, found []instance
 	require.NoError(t, json.Unmarshal(text, &all))

@@ -90,7 +90,7 @@ func TestAMachineWithAWrongTokenDoesNotJoin(t *testing.T) {
 	c.launchMachine(t, "expired", expired)
 	for _, name := range []string{"wrong", "expired"} { // the API server refused the requests of both machines
 		require.Eventually(t, func() bool {
-			_, err := c.incusServer.Run(
+			_, err := c.incusServer.RunIncus(
 				t.Context(),
 				"exec",
 				name,
@@ -116,7 +116,7 @@ func TestAMachineWithAWrongTokenDoesNotJoin(t *testing.T) {
 func TestStoppedStackLeavesNothingBehind(t *testing.T) {
 	runParallelIfSupported(t)
 	c := startCluster(t, t.TempDir())
-	traces := incustest.LeftoverFinder(t, c.incusServer)
+	traces := incustest.NewLeftoverFinder(t, c.incusServer)
 	c.launchMachine(t, "m-1", c.createToken(t, "abcdef", time.Hour))
 	c.awaitReadyNode(t, "m-1")
 	require.NotEmpty(t, traces())
@@ -124,7 +124,7 @@ func TestStoppedStackLeavesNothingBehind(t *testing.T) {
 	require.Empty(t, traces())
 
 	c = startCluster(t, c.stack.Dir()) // the machine starts again
-	traces = incustest.LeftoverFinder(t, c.incusServer)
+	traces = incustest.NewLeftoverFinder(t, c.incusServer)
 	state, err := c.stack.State()
 	require.NoError(t, err)
 	supervisor, err := os.FindProcess(state.Supervisor.PID)
@@ -152,7 +152,7 @@ type cluster struct {
 // startCluster starts a small stack in a folder.
 func startCluster(t *testing.T, dir string) cluster {
 	t.Helper()
-	options, err := parts.Selection{WithNodes: true}.AddToOptions(t.Context(), stack.Options{
+	options, err := parts.Selection{WithRealMachines: true}.AddToOptions(t.Context(), stack.Options{
 		Dir: dir, UseFreePorts: true, EndsWithThisProcess: true, Output: os.Stderr,
 		Components: []string{component.ControllerManager, component.Bootstrap},
 	})
@@ -197,11 +197,11 @@ func (c cluster) launchMachine(t *testing.T, name, token string) {
 	text, err := parts.UserData(c.stack)
 	require.NoError(t, err)
 	text = strings.NewReplacer("<<MACHINE_NAME>>", name, "<<BOOTSTRAP_TOKEN>>", token).Replace(text)
-	_, err = c.incusServer.Run(
+	_, err = c.incusServer.RunIncus(
 		t.Context(),
 		"launch",
 		"--quiet",
-		incus.ImageAlias,
+		incus.NodeImageAlias,
 		name,
 		"--config",
 		"user.user-data="+text,

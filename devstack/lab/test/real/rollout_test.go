@@ -52,13 +52,13 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
 	rig.Eventually(t, "the service has endpoints", func() (bool, any) {
-		ready, err := readyEndpoints(t.Context(), p)
+		ready, err := readyEndpointAddresses(t.Context(), p)
 		return len(ready) == 4, []any{ready, err}
 	})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	logs := followLogs(ctx, t, p)
+	logs := followPodLogs(ctx, t, p)
 	asked := startSendingRequests(ctx, p)
 	former := sets.New[string]()
 	for _, m := range p.Machines(t) {
@@ -107,8 +107,8 @@ func TestNoRequestFailsWhileRealMachinesAreReplaced(t *testing.T) {
 	assert.Len(t, listInstances(t, p), 6)
 }
 
-// readyEndpoints returns the addresses of the ready pods of the app "web".
-func readyEndpoints(ctx context.Context, p *rig.Pool) ([]string, error) {
+// readyEndpointAddresses returns the addresses of the ready pods of the app "web".
+func readyEndpointAddresses(ctx context.Context, p *rig.Pool) ([]string, error) {
 	slices, err := testRig.Kube.DiscoveryV1().
 		EndpointSlices(p.Namespace).
 		List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
@@ -137,7 +137,7 @@ func startSendingRequests(ctx context.Context, p *rig.Pool) func() (requests int
 		failures        []error
 	)
 	once := func() error {
-		ready, err := readyEndpoints(context.WithoutCancel(ctx), p)
+		ready, err := readyEndpointAddresses(context.WithoutCancel(ctx), p)
 		if err != nil {
 			return err
 		}
@@ -173,9 +173,9 @@ func startSendingRequests(ctx context.Context, p *rig.Pool) func() (requests int
 	}
 }
 
-// followLogs reads the logs of all pods of the app "web" until ctx ends. The returned function waits for the last log
+// followPodLogs reads the logs of all pods of the app "web" until ctx ends. The returned function waits for the last log
 // lines, and returns the logs by pod name.
-func followLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
+func followPodLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
 	t.Helper()
 	pods := testRig.Kube.CoreV1().Pods(p.Namespace)
 	logs := map[string]*bytes.Buffer{}

@@ -30,10 +30,10 @@ type Instance struct {
 	State          string
 	Placement      string // placement in the create request
 	UserData       string
-	NetworkReady   bool
+	IsNetworkReady bool
 
-	visibleFrom      time.Time // time after which reads show the instance
-	networkRequested bool      // SetUpNetwork was already called
+	visibleFrom             time.Time // time after which reads show the instance
+	isNetworkSetUpRequested bool      // SetUpNetwork was already called
 }
 
 // API contains a driver's requests to EC2. A Cloud implements API in the driver's process; a Client sends requests to
@@ -149,8 +149,8 @@ func (c *Cloud) TerminateInstance(id string) error {
 // SetUpNetwork implements API.
 func (c *Cloud) SetUpNetwork(id string) (ready bool, err error) {
 	c.changeInstance(id, func(i *Instance) {
-		i.NetworkReady = i.networkRequested
-		i.networkRequested, ready = true, i.networkRequested
+		i.IsNetworkReady = i.isNetworkSetUpRequested
+		i.isNetworkSetUpRequested, ready = true, i.isNetworkSetUpRequested
 	})
 	return ready, nil
 }

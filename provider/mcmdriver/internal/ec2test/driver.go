@@ -49,15 +49,15 @@ type Driver struct {
 	// IgnoresProviderID makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
 	IgnoresProviderID bool
 
-	// LacksStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
+	// LacksGetMachineStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
 	// releases of the driver for OpenStack.
-	LacksStatus bool
+	LacksGetMachineStatus bool
 }
 
 var _ mcm.Driver = (*Driver)(nil)
 
-// parseRequest validates class and Secret, and returns the parsed providerSpec.
-func parseRequest(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
+// parseSpec validates class and Secret, and returns the parsed providerSpec.
+func parseSpec(class *v1alpha1.MachineClass, secret *corev1.Secret) (spec Spec, err error) {
 	if class.Provider != ProviderName {
 		return spec, status.Error(
 			codes.InvalidArgument,
@@ -116,7 +116,7 @@ func ProviderID(region, id string) string { return fmt.Sprintf("aws:///%s/%s", r
 func instanceID(providerID string) string { return providerID[strings.LastIndex(providerID, "/")+1:] }
 
 func (d *Driver) nodeName(i Instance) string {
-	if d.LacksStatus {
+	if d.LacksGetMachineStatus {
 		return i.Tags["Name"]
 	}
 	return i.PrivateDNSName
@@ -124,7 +124,7 @@ func (d *Driver) nodeName(i Instance) string {
 
 // CreateMachine implements MCM's Driver.
 func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (*mcm.CreateMachineResponse, error) {
-	spec, err := parseRequest(r.MachineClass, r.Secret)
+	spec, err := parseSpec(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -156,7 +156,7 @@ func (d *Driver) CreateMachine(_ context.Context, r *mcm.CreateMachineRequest) (
 }
 
 func (d *Driver) needsNetworkSetUp(spec Spec, i Instance) bool {
-	return spec.SrcAndDstChecksEnabled != nil && !*spec.SrcAndDstChecksEnabled && !i.NetworkReady
+	return spec.SrcAndDstChecksEnabled != nil && !*spec.SrcAndDstChecksEnabled && !i.IsNetworkReady
 }
 
 // InitializeMachine implements MCM's Driver.
@@ -164,7 +164,7 @@ func (d *Driver) InitializeMachine(
 	_ context.Context,
 	r *mcm.InitializeMachineRequest,
 ) (*mcm.InitializeMachineResponse, error) {
-	spec, err := parseRequest(r.MachineClass, r.Secret)
+	spec, err := parseSpec(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (d *Driver) InitializeMachine(
 // DeleteMachine implements MCM's Driver. For a Machine with a provider ID, DeleteMachine terminates the instance even
 // if another cluster owns the instance.
 func (d *Driver) DeleteMachine(_ context.Context, r *mcm.DeleteMachineRequest) (*mcm.DeleteMachineResponse, error) {
-	spec, err := parseRequest(r.MachineClass, r.Secret)
+	spec, err := parseSpec(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -213,10 +213,10 @@ func (d *Driver) GetMachineStatus(
 	_ context.Context,
 	r *mcm.GetMachineStatusRequest,
 ) (*mcm.GetMachineStatusResponse, error) {
-	if d.LacksStatus {
+	if d.LacksGetMachineStatus {
 		return nil, status.Error(codes.Unimplemented, "GetMachineStatus is not implemented")
 	}
-	spec, err := parseRequest(r.MachineClass, r.Secret)
+	spec, err := parseSpec(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +247,7 @@ func (d *Driver) GetMachineStatus(
 
 // ListMachines implements MCM's Driver.
 func (d *Driver) ListMachines(_ context.Context, r *mcm.ListMachinesRequest) (*mcm.ListMachinesResponse, error) {
-	spec, err := parseRequest(r.MachineClass, r.Secret)
+	spec, err := parseSpec(r.MachineClass, r.Secret)
 	if err != nil {
 		return nil, err
 	}

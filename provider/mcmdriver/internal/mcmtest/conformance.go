@@ -44,14 +44,14 @@ func NewConformanceCloud(t *testing.T, d *Driver, class provider.Class, csiDrive
 		FailNextCall: func(m provider.Method, err *provider.Error) {
 			d.FailNextCall(mcmMethodNames[m], status.Error(codes.Code(err.Code), err.Message))
 		},
-		IsRegularAnswer: func(m provider.Method, code provider.Code) bool {
+		IsSuccessCode: func(m provider.Method, code provider.Code) bool {
 			return m == provider.MethodInstanceStatus &&
 				(code == provider.NotFound || code == provider.Unimplemented || code == provider.OutOfRange)
 		},
 		LacksRetryDelays:   true,
 		CannotCancelCreate: true,
-		HangCalls: func(m provider.Method) {
-			d.HangCalls(mcmMethodNames[m], t.Context().Done())
+		BlockCalls: func(m provider.Method) {
+			d.BlockCalls(mcmMethodNames[m], t.Context().Done())
 		},
 	}
 }

@@ -14,14 +14,14 @@ import (
 type Driver struct {
 	mcm.Driver
 
-	mu             sync.Mutex
-	errorsByMethod map[string]error
-	hangsByMethod  map[string]<-chan struct{}
+	mu               sync.Mutex
+	errorsByMethod   map[string]error
+	releasesByMethod map[string]<-chan struct{}
 }
 
 // New returns a Driver that wraps d, without failures and hangs.
 func New(d mcm.Driver) *Driver {
-	return &Driver{Driver: d, errorsByMethod: map[string]error{}, hangsByMethod: map[string]<-chan struct{}{}}
+	return &Driver{Driver: d, errorsByMethod: map[string]error{}, releasesByMethod: map[string]<-chan struct{}{}}
 }
 
 // FailNextCall makes the next call of a method return an error.
@@ -31,19 +31,19 @@ func (d *Driver) FailNextCall(method string, err error) {
 	d.errorsByMethod[method] = err
 }
 
-// HangCalls makes all calls of a method wait until the channel until is closed, even after the context of the call is
+// BlockCalls makes all calls of a method wait until the channel until is closed, even after the context of the call is
 // done.
-func (d *Driver) HangCalls(method string, until <-chan struct{}) {
+func (d *Driver) BlockCalls(method string, until <-chan struct{}) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.hangsByMethod[method] = until
+	d.releasesByMethod[method] = until
 }
 
-// failOrHang hangs or fails if HangCalls or FailNextCall was called for the method. Every method calls failOrHang
+// failOrBlock hangs or fails if BlockCalls or FailNextCall was called for the method. Every method calls failOrBlock
 // first.
-func (d *Driver) failOrHang(method string) error {
+func (d *Driver) failOrBlock(method string) error {
 	d.mu.Lock()
-	err, hang := d.errorsByMethod[method], d.hangsByMethod[method]
+	err, hang := d.errorsByMethod[method], d.releasesByMethod[method]
 	delete(d.errorsByMethod, method)
 	d.mu.Unlock()
 	if hang != nil {
@@ -59,7 +59,7 @@ func callMethod[Q, A any](
 	do func(context.Context, *Q) (*A, error),
 	request *Q,
 ) (*A, error) {
-	if err := d.failOrHang(method); err != nil {
+	if err := d.failOrBlock(method); err != nil {
 		return nil, err
 	}
 	return do(ctx, request)

@@ -62,7 +62,7 @@ const (
 type HookCall struct {
 	Hook       string
 	Deployment string // name of the deployment of the Machine or the MachineSets
-	Name       string // name of the Machine (UpdateMachine) or of the old MachineSet (CanUpdateMachineSet)
+	ObjectName string // name of the Machine (UpdateMachine) or of the old MachineSet (CanUpdateMachineSet)
 	// spec of the infrastructure machine as JSON (UpdateMachine), or name of the new MachineSet (CanUpdateMachineSet)
 	DesiredState string
 }
@@ -71,11 +71,11 @@ type HookCall struct {
 type Server struct {
 	server *httptest.Server
 
-	mu              sync.Mutex
-	behaviours      map[string]Behaviour // behaviour by hook and deployment
-	begunUpdates    map[string]bool      // updates with exactly one call of core so far, by Machine and desired spec
-	calls           []HookCall
-	refusedRequests []error // an error for each request that is not a valid call of a hook
+	mu                   sync.Mutex
+	behaviours           map[string]Behaviour // behaviour by hook and deployment
+	begunUpdates         map[string]bool      // updates with exactly one call of core so far, by Machine and desired spec
+	calls                []HookCall
+	refusedRequestErrors []error // an error for each request that is not a valid call of a hook
 }
 
 // New starts the extension on a port of the loopback interface. The caller of New must call Close.
@@ -127,7 +127,7 @@ func (s *Server) Calls(hook, deployment string) []HookCall {
 func (s *Server) RefusedRequestsError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return errors.Join(s.refusedRequests...)
+	return errors.Join(s.refusedRequestErrors...)
 }
 
 // handlerNames has the name of the handler of each hook.
@@ -145,18 +145,18 @@ func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch r.URL.Path {
 	case hookPath("Discovery", ""):
-		answer = discoveryAnswer()
+		answer = discoveryResponse()
 	case hookPath(HookCanUpdateMachineSet, handlerNames[HookCanUpdateMachineSet]):
-		answer, err = s.answerCanUpdateSet(r)
+		answer, err = s.handleCanUpdateMachineSet(r)
 	case hookPath(HookUpdateMachine, handlerNames[HookUpdateMachine]):
-		answer, err = s.answerUpdateMachine(r)
+		answer, err = s.handleUpdateMachine(r)
 	default:
 		err = errors.New("no hook has this path")
 	}
-	if err != nil && !errors.Is(err, errBroken) {
+	if err != nil && !errors.Is(err, errExtensionBroken) {
 		err = fmt.Errorf("%s %s: %w", r.Method, r.URL, err)
 		s.mu.Lock()
-		s.refusedRequests = append(s.refusedRequests, err)
+		s.refusedRequestErrors = append(s.refusedRequestErrors, err)
 		s.mu.Unlock()
 	}
 	if err != nil {
@@ -167,13 +167,13 @@ func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // encoding fails only if the client is gone
 }
 
-// errBroken is the answer to a call whose behaviour is Breaks.
-var errBroken = errors.New("the extension is broken")
+// errExtensionBroken is the answer to a call whose behaviour is Breaks.
+var errExtensionBroken = errors.New("the extension is broken")
 
-// discoveryAnswer returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout of
+// discoveryResponse returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout of
 // 10 s, and errors are not ignored.
-func discoveryAnswer() *runtimehooksv1.DiscoveryResponse {
-	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: successAnswer()}
+func discoveryResponse() *runtimehooksv1.DiscoveryResponse {
+	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: successResponse()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
 	for hook, name := range handlerNames {
 		served := runtimehooksv1.GroupVersionHook{APIVersion: runtimehooksv1.GroupVersion.String(), Hook: hook}
@@ -182,7 +182,7 @@ func discoveryAnswer() *runtimehooksv1.DiscoveryResponse {
 	return answer
 }
 
-func successAnswer() runtimehooksv1.CommonResponse {
+func successResponse() runtimehooksv1.CommonResponse {
 	return runtimehooksv1.CommonResponse{Status: runtimehooksv1.ResponseStatusSuccess}
 }
 
@@ -197,12 +197,12 @@ func (s *Server) recordCall(c HookCall) (Behaviour, error) {
 		panic(http.ErrAbortHandler) // this panic closes the connection
 	}
 	if b == BehaviourServerError {
-		return b, errBroken
+		return b, errExtensionBroken
 	}
 	return b, nil
 }
 
-func (s *Server) answerCanUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
+func (s *Server) handleCanUpdateMachineSet(r *http.Request) (*runtimehooksv1.CanUpdateMachineSetResponse, error) {
 	var in runtimehooksv1.CanUpdateMachineSetRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
@@ -214,7 +214,7 @@ func (s *Server) answerCanUpdateSet(r *http.Request) (*runtimehooksv1.CanUpdateM
 	if err != nil {
 		return nil, err
 	}
-	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: successAnswer()}
+	answer := &runtimehooksv1.CanUpdateMachineSetResponse{CommonResponse: successResponse()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("CanUpdateMachineSetResponse"))
 	if b == BehaviourDeclines {
 		return answer, nil
@@ -272,7 +272,7 @@ func newPatch(kind runtimehooksv1.PatchType, content any) (runtimehooksv1.Patch,
 	return runtimehooksv1.Patch{PatchType: kind, Patch: text}, err
 }
 
-func (s *Server) answerUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
+func (s *Server) handleUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMachineResponse, error) {
 	var in runtimehooksv1.UpdateMachineRequest
 	if err := json.NewDecoder(r.Body).Decode(&in); err != nil {
 		return nil, err
@@ -293,7 +293,7 @@ func (s *Server) answerUpdateMachine(r *http.Request) (*runtimehooksv1.UpdateMac
 		return nil, err
 	}
 	answer := &runtimehooksv1.UpdateMachineResponse{
-		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: successAnswer()},
+		CommonRetryResponse: runtimehooksv1.CommonRetryResponse{CommonResponse: successResponse()},
 	}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("UpdateMachineResponse"))
 	if b == BehaviourReportsFailure {
