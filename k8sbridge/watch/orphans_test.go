@@ -20,6 +20,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/observe/cache"
+	"millwright/observe/observetest"
 	"millwright/workflows/orphan"
 	"millwright/workflows/run"
 )
@@ -231,6 +232,21 @@ func TestANewClassGetsASchedule(t *testing.T) {
 		w.startLeaderWithSweeps(f, DefaultOrphanSweepPeriod)
 		assert.Empty(t, f.takeRequests(), "it is there")
 		f.changeSchedules(func(map[string]client.Schedule) { assert.Positive(t, f.describeCallCount) })
+	})
+}
+
+func TestSweepsHaveTheClusterOfTheirNamespace(t *testing.T) {
+	f := newFakeScheduleClient()
+	runSweepScheduleTest(t, f, objectsWithoutPendingWork(), func(w *bridgeTestEnv) {
+		w.cluster.SetTargetSource(observetest.Targets{})
+		w.putObject(changedCopy(testClass(), func(c *v1alpha1.MachineClass) { c.Name, c.UID = "second", "uid-second" }))
+		w.advanceClock(time.Hour)
+		schedule, _ := f.storedSchedule(t, "garden/orphans/ns/second/uid-second")
+		assert.Equal(
+			t,
+			run.StartSearchAttributes("ns", run.ParentNames{Cluster: "ns", Provider: "virtual"}),
+			schedule.Action.(*client.ScheduleWorkflowAction).TypedSearchAttributes,
+		)
 	})
 }
 

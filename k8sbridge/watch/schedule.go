@@ -24,7 +24,9 @@ const skipOverlapPolicy = enumspb.SCHEDULE_OVERLAP_POLICY_SKIP
 func (s *sweepScheduler) desiredSchedule(class *v1alpha1.MachineClass) client.ScheduleOptions {
 	ref := objectRef(class)
 	id := s.shard.Installation.ID(run.KindOrphanCollection, ref)
-	owner := run.ParentNames{Provider: class.ProviderName()}
+	owner := run.ParentNames{
+		Cluster: s.cluster.ClusterNameOfNamespace(class.Namespace), Provider: class.ProviderName(),
+	}
 	return client.ScheduleOptions{
 		ID: id,
 		Spec: client.ScheduleSpec{

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +68,43 @@ func TestTheMutationsApply(t *testing.T) {
 			if !strings.HasPrefix(arg, "-") {
 				assert.DirExists(t, filepath.Join(root, arg), m.id)
 			}
+		}
+	}
+}
+
+// A pattern that matches no test runs no test, or skips no simulation. Then the verdict about the mutation proves nothing.
+func TestPatternsOfMutationsMatchTests(t *testing.T) {
+	root, err := moduleRoot()
+	require.NoError(t, err)
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	alternatives := regexp.MustCompile(`^\^Test\((.*)\)$`)
+	for _, m := range mutations() {
+		pattern, names := "", []string{}
+		for arg := range strings.FieldsSeq(m.testArguments) {
+			if _, value, isPattern := strings.Cut(arg, "="); isPattern {
+				pattern = value
+				continue
+			}
+			files, err := filepath.Glob(filepath.Join(root, arg, "*_test.go"))
+			require.NoError(t, err)
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				require.NoError(t, err)
+				for _, found := range function.FindAllStringSubmatch(string(text), -1) {
+					names = append(names, found[1])
+				}
+			}
+		}
+		each := []string{pattern}
+		if found := alternatives.FindStringSubmatch(pattern); found != nil {
+			each = nil
+			for alternative := range strings.SplitSeq(found[1], "|") {
+				each = append(each, "^Test"+alternative)
+			}
+		}
+		for _, part := range each {
+			matches := regexp.MustCompile(part).MatchString
+			assert.True(t, slices.ContainsFunc(names, matches), "%s: no test matches %q", m.id, part)
 		}
 	}
 }

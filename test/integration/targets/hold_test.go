@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -26,6 +27,9 @@ func targetStates(t *testing.T, namespace string) (states []cache.TargetState) {
 	reports, err := testRig.Kube.CoreV1().
 		ConfigMaps("default").
 		Get(t.Context(), target.ReportsConfigMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	require.NoError(t, err)
 	for _, report := range target.ReadReports(reports, time.Now()) {
 		if report.Namespace == namespace {
