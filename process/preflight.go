@@ -19,6 +19,7 @@ type PreflightFlags struct {
 	ControlPlaneReference string
 	CheckNames            string
 	IsStrict              bool
+	RequiresReplicas      bool
 }
 
 // Register adds the flags to a set.
@@ -39,13 +40,19 @@ func (f *PreflightFlags) Register(set *pflag.FlagSet) {
 		&f.IsStrict,
 		"strict-preflight-checks",
 		false,
-		"create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them",
+		"create no machines while the control plane is being provisioned or upgraded, and accept only machines of the control plane's minor version if kubeadm joins them; MachineSets of Cluster API always do",
+	)
+	set.BoolVar(
+		&f.RequiresReplicas,
+		"require-control-plane-replicas",
+		false,
+		"MachineSets of Cluster API create no machines while a replica of the control plane is not available; other MachineSets never create machines then",
 	)
 }
 
 // ApplyToCluster sets the checks in a cluster. ApplyToCluster also adds the configured control plane, if any, to the
 // caches. Call ApplyToCluster before the caches start.
-func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Config) error {
+func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, restConfig *rest.Config) error {
 	known := []string{
 		preflight.CheckAll,
 		preflight.CheckControlPlaneIsStable,
@@ -63,7 +70,8 @@ func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Con
 			checks = append(checks, name)
 		}
 	}
-	cluster.Preflight = cache.PreflightConfig{Checks: checks, IsStrict: f.IsStrict}
+	config := cache.PreflightConfig{Checks: checks, IsStrict: f.IsStrict, RequiresReplicas: f.RequiresReplicas}
+	cluster.Preflight = config
 	if f.ControlPlaneReference == "" {
 		return nil
 	}
@@ -71,12 +79,11 @@ func (f *PreflightFlags) ApplyToCluster(cluster *cache.Cluster, config *rest.Con
 	if err != nil {
 		return fmt.Errorf("--control-plane: %w", err)
 	}
-	client, err := dynamic.NewForConfig(config)
+	client, err := dynamic.NewForConfig(restConfig)
 	if err != nil {
 		return fmt.Errorf("make client: %w", err)
 	}
-	cluster.WatchControlPlane(
-		cache.PreflightConfig{Client: client, ControlPlane: ref, Checks: checks, IsStrict: f.IsStrict},
-	)
+	config.Client, config.ControlPlane = client, ref
+	cluster.WatchControlPlane(config)
 	return nil
 }

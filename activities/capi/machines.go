@@ -109,11 +109,15 @@ func (a *Activities) createMachine(
 	return fail(fmt.Errorf("create machine %s: %w", name, err))
 }
 
-// DeleteClusterAPIMachines deletes the machines of a batch. A machine that changed since the decision causes a
-// Conflict; a machine that is gone counts as deleted. If a health check requested the replacement of a machine, the
+// DeleteClusterAPIMachines deletes the machines of a batch. A set or a machine that changed since the decision causes a
+// Conflict: the size of the set may have changed, or another controller has the set now. A machine that is gone counts
+// as deleted. If a health check requested the replacement of a machine, the
 // machine's condition OwnerRemediated first reports the deletion.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.MachineBatch) (set.WriteResult, error) {
-	s, found := a.Cache.MachineSet(in.Set.Key())
+	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
+	if err != nil {
+		return set.WriteResult{}, err
+	}
 	machines := a.Cache.Client().Machines(in.Set.Namespace)
 	versions, err := kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		target := in.Machines[i]
@@ -138,7 +142,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 		if apierrors.IsNotFound(err) {
 			return "", nil
 		}
-		if err == nil && found {
+		if err == nil {
 			a.Kube.Recorder.Event(
 				s,
 				corev1.EventTypeNormal,
@@ -149,9 +153,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 		return "", err
 	})
 	if refused := kube.RefusalMessage(ctx, err); refused != "" {
-		if found {
-			a.Kube.Recorder.Event(s, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
-		}
+		a.Kube.Recorder.Event(s, corev1.EventTypeWarning, v1alpha1.ReasonFailedDelete, "Error deleting: "+refused)
 		return set.WriteResult{Failure: scale.WriteFailure{Deleting: true, Message: refused}, Unseen: true}, nil
 	}
 	// the response to a delete request has no resource version
@@ -174,7 +176,7 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Machine
 			return false
 		}
 		m.OwnerReferences = capi.WithOwner(
-			m.OwnerReferences,
+			capi.WithoutCluster(m.OwnerReferences),
 			*metav1.NewControllerRef(s, clusterv1.GroupVersion.WithKind("MachineSet")),
 		)
 		delete(m.Annotations, v1alpha1.AnnotationReleasedBy)
@@ -182,8 +184,9 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Machine
 	}, vocabulary.ReasonSuccessfulAdopt, "Adopted Machine ")
 }
 
-// ReleaseClusterAPIMachines removes the set's controller reference from machines, and annotates each machine with the
-// set's UID. With this annotation, a set can detect that it releases every machine that it creates. A machine that
+// ReleaseClusterAPIMachines removes the set's controller reference from machines, makes the Cluster their owner, and
+// annotates each machine with the set's UID. Without an owner, the machine would stay when the Cluster is deleted, and
+// the deletion of the Cluster would wait for the machine. With this annotation, a set can detect that it releases every machine that it creates. A machine that
 // changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
@@ -191,6 +194,9 @@ func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Machi
 			return false
 		}
 		kube.RemoveOwner(m, types.UID(in.Set.UID))
+		if cluster, found := a.Cache.ClusterByKey(m.Namespace + "/" + m.Spec.ClusterName); found {
+			m.OwnerReferences = capi.WithOwner(m.OwnerReferences, capi.ClusterOwnerReference(cluster))
+		}
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
 	}, "SuccessfulRelease", "Released Machine ")

@@ -87,6 +87,24 @@ func TestAChangedMachineIsNotDeleted(t *testing.T) {
 	assert.NotNil(t, w.ClusterAPIMachine("same").DeletionTimestamp, "the others are deleted")
 }
 
+// The size may have changed since the decision, or Cluster API's core has the set now.
+func TestNoMachineOfAChangedSetIsDeleted(t *testing.T) {
+	for name, change := range map[string]func(*clusterv1.MachineSet, *set.MachineBatch){
+		"another version": func(_ *clusterv1.MachineSet, in *set.MachineBatch) { in.Version = "899" },
+		"handed over":     func(s *clusterv1.MachineSet, _ *set.MachineBatch) { delete(s.Labels, clusterv1.WatchLabel) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := capitest.NewSet("s", 0)
+			in := newMachineBatch(s, capitest.NewMachine("a", s))
+			change(s, &in)
+			w, acts := newWorld(t, s, capitest.NewMachine("a", s))
+			_, err := activitiestest.RunActivity[set.WriteResult](w, acts.DeleteClusterAPIMachines, in)
+			activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+			assert.Nil(t, w.ClusterAPIMachine("a").DeletionTimestamp)
+		})
+	}
+}
+
 func TestRejectedDeletionDoesNotStopOtherDeletions(t *testing.T) {
 	s := capitest.NewSet("s", 0)
 	a, b := capitest.NewMachine("a", s, withoutFinalizers), capitest.NewMachine("b", s, withoutFinalizers)
@@ -148,7 +166,9 @@ func TestAdoptMachines(t *testing.T) {
 	free := capitest.NewMachine(
 		"free",
 		s,
-		func(m *clusterv1.Machine) { m.OwnerReferences = []metav1.OwnerReference{other} },
+		func(m *clusterv1.Machine) {
+			m.OwnerReferences = []metav1.OwnerReference{other, capi.ClusterOwnerReference(capitest.NewCluster())}
+		},
 	)
 	owned := capitest.NewMachine("owned", capitest.NewSet("other", 1))
 	w, acts := newWorld(t, s, free, owned)
@@ -209,10 +229,15 @@ func TestReleaseMachines(t *testing.T) {
 		s,
 		func(m *clusterv1.Machine) { m.OwnerReferences = append(m.OwnerReferences, other) },
 	)
+	cluster := capitest.NewCluster()
 	w, acts := newWorld(t, s, mine)
 	_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.ReleaseClusterAPIMachines, newMachineBatch(s, mine))
 	require.NoError(t, err)
-	assert.Equal(t, []metav1.OwnerReference{other}, w.ClusterAPIMachine("mine").OwnerReferences)
+	assert.Equal(
+		t,
+		[]metav1.OwnerReference{other, capi.ClusterOwnerReference(cluster)},
+		w.ClusterAPIMachine("mine").OwnerReferences,
+	)
 	assert.True(t, capi.IsReleasedBySet(w.ClusterAPIMachine("mine"), s))
 	assert.Equal(t, []string{`Normal SuccessfulRelease Released Machine "mine": because`}, w.TakeNewEvents())
 	activitiestest.RunActivityTwice[kube.MinVersions](

@@ -120,7 +120,10 @@ func (a *Activities) readSet(
 
 // MachineBatch names the machines of a set that an activity changes.
 type MachineBatch struct {
-	Set      kube.Ref
+	Set kube.Ref
+	// Version is the resource version of the set at the decision; empty: the version is not compared. Only deletions of
+	// machines of Cluster API compare it.
+	Version  string `json:",omitzero"`
 	Machines []scale.MachineTarget
 }
 

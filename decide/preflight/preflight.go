@@ -48,10 +48,13 @@ type MachineFacts struct {
 // Settings says which checks run.
 type Settings struct {
 	Checks []string // names of the checks that run, or All; empty: no check runs
-	// Strict adds two checks that Cluster API's code makes and its documentation does not mention. The control plane
-	// must not be provisioning or upgrading, and kubeadm must have the minor version of the control plane.
+	// Strict adds the checks that Cluster API's code makes: the control plane must not be provisioning or upgrading, and
+	// kubeadm must have the minor version of the control plane. Sets of Cluster API are always Strict.
 	Strict bool
-	Skip   string // checks that the set skips, separated by commas, or All; unknown names are ignored
+	// RequireReplicas adds a check that Cluster API's code does not make: all replicas of the control plane must be
+	// available.
+	RequireReplicas bool
+	Skip            string // checks that the set skips, separated by commas, or All; unknown names are ignored
 }
 
 // Facts holds the facts that the set's activity read at one moment.
@@ -102,14 +105,21 @@ const (
 	maxKubeadmMinorSkew = 1
 )
 
-// stabilityFailure checks that all replicas of the control plane are available.
+// stabilityFailure checks that the control plane exists and, depending on the settings, that all its replicas are
+// available, and that it is not being provisioned or upgraded.
 func stabilityFailure(o Facts) string {
 	c := o.ControlPlane
 	name := c.Kind + " " + c.Name
 	return cmp.Or(
 		phrase.TextIf(c.Absent, "%s does not exist", name),
 		phrase.TextIf(c.Unread, "%s was not read yet", name),
-		phrase.TextIf(c.Available < c.Replicas, "%s has %d of %d replicas available", name, c.Available, c.Replicas),
+		phrase.TextIf(
+			o.Settings.RequireReplicas && c.Available < c.Replicas,
+			"%s has %d of %d replicas available",
+			name,
+			c.Available,
+			c.Replicas,
+		),
 		phrase.TextIf(o.Settings.Strict && c.Pending != "", "%s has a pending version upgrade to %s", name, c.Pending),
 		phrase.TextIf(o.Settings.Strict && c.Provisioning, "%s is provisioning", name),
 		phrase.TextIf(o.Settings.Strict && c.Upgrading, "%s is upgrading", name),

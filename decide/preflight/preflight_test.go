@@ -21,7 +21,7 @@ func passingFacts(changes ...func(*preflight.Facts)) preflight.Facts {
 			Available: 3,
 		},
 		Machines: preflight.MachineFacts{Version: "v1.26.2", Kubeadm: true},
-		Settings: preflight.Settings{Checks: []string{preflight.CheckAll}},
+		Settings: preflight.Settings{Checks: []string{preflight.CheckAll}, RequireReplicas: true},
 	}
 	for _, change := range changes {
 		change(&o)
@@ -95,6 +95,7 @@ func TestPreflightChecks(t *testing.T) {
 		{"another version of the topology is no failure by the document", passingFacts(withPendingVersion("v1.27.0")), ""},
 		{"the topology is on its way to a version between", passingFacts(withStrictChecks, withPendingVersion("v1.27.0"), withSkippedChecks(same)), cp},
 		{"upgrading, and the check is skipped", passingFacts(withStrictChecks, withUpgradingControlPlane, withSkippedChecks(cp)), ""},
+		{"one of three replicas is away: no failure of Cluster API's code", passingFacts(withStrictChecks, withAvailableReplicas(2), func(o *preflight.Facts) { o.Settings.RequireReplicas = false }), ""},
 		{"stable", passingFacts(), ""},
 		{"stable, strictly", passingFacts(withStrictChecks), ""},
 		{"one that counts no replicas", passingFacts(withStrictChecks, func(o *preflight.Facts) { o.ControlPlane.Replicas, o.ControlPlane.Available = 0, 0 }), ""},

@@ -176,6 +176,6 @@ func shuffledItems[T any](d *randomSource, items []T) []T {
 func upgradingControlPlane() preflight.Facts {
 	return preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Upgrading: true},
-		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}, Strict: true},
+		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}, Strict: true, RequireReplicas: true},
 	}
 }

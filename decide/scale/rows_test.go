@@ -128,7 +128,7 @@ func TestTransitionsOfNormalReconciliation(t *testing.T) {
 }
 
 func TestTransitionsWithPreflightChecks(t *testing.T) {
-	settings := preflight.Settings{Checks: []string{preflight.CheckAll}}
+	settings := preflight.Settings{Checks: []string{preflight.CheckAll}, RequireReplicas: true}
 	checked := func(c preflight.ControlPlane, m preflight.MachineFacts) scale.Facts {
 		c.Kind, c.Name = "ControlPlane", "cp"
 		o := newSet(1)

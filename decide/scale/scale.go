@@ -197,7 +197,7 @@ func nextDecision(o *planner) Decision {
 		return tearDownSet(o, active)
 	}
 	for _, next := range []func(*planner, []Member) Decision{
-		releaseMembers, adoptOrphans, preserveFailedMembers, unmarkHealthyMembers, removeFailedMembers, remediateMarkedMembers, beginUpdates, removeChosenMembers, removeSurplus, createMachines,
+		releaseMembers, adoptOrphans, preserveFailedMembers, unmarkHealthyMembers, removeFailedMembers, remediateMarkedMembers, beginUpdates, removeChosenMembers, removeSurplus, syncAfterRefusedWrite, createMachines,
 	} {
 		if d := next(o, active); d.HasListEntries() {
 			return d
@@ -266,6 +266,15 @@ func tearDownSet(o *planner, active []Member) Decision {
 	d.Done = len(o.Members) == 0
 	d.Why = cmp.Or(d.Why, fmt.Sprintf("the set is being deleted, %s left", machineCountText(len(o.Members))))
 	return d
+}
+
+// syncAfterRefusedWrite is syncTemplate, if the API server refused the last creation or deletion. Otherwise a creation that
+// is refused again and again would keep a shorter drainTimeout from the machines.
+func syncAfterRefusedWrite(o *planner, _ []Member) Decision {
+	if o.LastWriteFailure.Message == "" {
+		return Decision{}
+	}
+	return syncTemplate(o)
 }
 
 // syncTemplate copies the parts of the template that can be changed in place to the machines. syncTemplate runs last,

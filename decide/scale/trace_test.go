@@ -68,7 +68,7 @@ func TestTraceOfBlockedCreations(t *testing.T) {
 	w := newSetSimulation(newSet(2))
 	w.Preflight = preflight.Facts{
 		ControlPlane: &preflight.ControlPlane{Kind: "ControlPlane", Name: "cp", Replicas: 3, Available: 2},
-		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}},
+		Settings:     preflight.Settings{Checks: []string{preflight.CheckAll}, RequireReplicas: true},
 	}
 	w.logNote("the control plane is not stable").runSteps(2).logNote("it is")
 	w.Preflight = preflight.Facts{}

@@ -19,11 +19,15 @@ const (
 // ClusterAPIIdentity instead.
 const ClusterAPICoreUser = "system:serviceaccount:capi-system:capi-manager"
 
+// topologyFeatureGate makes core reconcile Clusters of a ClusterClass. The webhooks of all programs need it, because they
+// refuse the templates of control planes and of infrastructure without it.
+const topologyFeatureGate = "ClusterTopology=true"
+
 // coreFeatureGates are the feature gates of Cluster API's core that are off by default and on in the stack. With the
 // gates RuntimeSDK and InPlaceUpdates, core calls the runtime extensions in ExtensionConfigs, and the hook
 // UpdateMachine to update a Machine in place. Core also calls the hook CanUpdateMachineSet for its own
 // MachineDeployments if an extension is registered for their namespace. All other feature gates have their defaults.
-const coreFeatureGates = "RuntimeSDK=true,InPlaceUpdates=true"
+const coreFeatureGates = "RuntimeSDK=true,InPlaceUpdates=true," + topologyFeatureGate
 
 // clusterAPIFilterFlags are the additional flags of worker and bridge in a stack with Cluster API; nil in any other
 // stack.
@@ -77,9 +81,9 @@ func (p Plan) clusterAPIFlags(name string) []string {
 		"--insecure-diagnostics=true", // no certificate for diagnostics; the metrics endpoint is off
 	}
 	if name == build.ClusterAPICore {
-		flags = append(flags, "--watch-filter="+UpstreamFilterValue, "--feature-gates="+coreFeatureGates)
+		return append(flags, "--watch-filter="+UpstreamFilterValue, "--feature-gates="+coreFeatureGates)
 	}
-	return flags
+	return append(flags, "--feature-gates="+topologyFeatureGate)
 }
 
 // Environment returns the environment variables that the stack sets for a component. Options.Env can override each

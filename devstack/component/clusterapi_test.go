@@ -31,18 +31,18 @@ func TestClusterAPIServesWebhooksWithACertificateOfTheStack(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestOnlyCoreHasAWatchFilterAndFeatureGates(t *testing.T) {
+func TestOnlyCoreHasAWatchFilterAndAllFeatureGates(t *testing.T) {
 	plan := Plan{Dir: "/stack", Ports: map[string]int{ClusterAPICore: 1, ClusterAPICore + "-webhooks": 2}}
 	command := plan.ComponentArguments(ClusterAPICore)
 	assert.Contains(t, command, "--watch-filter=upstream")
-	assert.Contains(t, command, "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true")
+	assert.Contains(t, command, "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true,ClusterTopology=true")
 	assert.Contains(t, command, "--health-addr=127.0.0.1:1")
 	assert.Contains(t, command, "--webhook-port=2")
 	assert.Contains(t, command, "--webhook-cert-dir=/stack/pki/cluster-api")
 	assert.Contains(t, command, "--kubeconfig=/stack/kubeconfig/cluster-api.kubeconfig")
 	for _, name := range []string{ClusterAPIBootstrap, ClusterAPIControlPlane, ClusterAPIDev} {
 		assert.NotContains(t, plan.ComponentArguments(name), "--watch-filter=upstream", name)
-		assert.NotContains(t, plan.ComponentArguments(name), "--feature-gates=RuntimeSDK=true,InPlaceUpdates=true", name)
+		assert.Contains(t, plan.ComponentArguments(name), "--feature-gates=ClusterTopology=true", name)
 	}
 }
 

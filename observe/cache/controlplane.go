@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
@@ -46,7 +47,9 @@ type PreflightConfig struct {
 	Client       dynamic.Interface
 	ControlPlane ControlPlaneRef
 	Checks       []string // names of checks, as in preflight.Settings
-	IsStrict     bool
+	IsStrict     bool     // sets of machine.sapcloud.io make the checks of Cluster API's code too
+	// RequiresReplicas means that sets of Cluster API create no machine while a replica of the control plane is missing.
+	RequiresReplicas bool
 }
 
 // WatchControlPlane caches the control plane that machines join. Call WatchControlPlane once, before Start. Start does
@@ -93,4 +96,34 @@ func (c *Cluster) LiveControlPlane(ctx context.Context) (*unstructured.Unstructu
 func (c *Cluster) HasReadControlPlane() bool {
 	informer := c.Informers[ControlPlanesResource]
 	return informer == nil || informer.HasSynced()
+}
+
+// CompareVersions compares two Kubernetes versions by the rules of semantic versions, and then by their build metadata:
+// the result is negative if a is older than b, and zero if they are equal. The leading v and the patch version are
+// optional. A version that cannot be parsed is compared as a text.
+func CompareVersions(a, b string) int {
+	x, errX := version.ParseSemantic(withPatchVersion(a))
+	y, errY := version.ParseSemantic(withPatchVersion(b))
+	switch {
+	case errX != nil || errY != nil:
+		return strings.Compare(a, b)
+	case x.LessThan(y):
+		return -1
+	case y.LessThan(x):
+		return 1
+	default:
+		return strings.Compare(x.BuildMetadata(), y.BuildMetadata())
+	}
+}
+
+// withPatchVersion adds the patch version 0 to a version that has only a major and a minor version.
+func withPatchVersion(v string) string {
+	core := v
+	if i := strings.IndexAny(v, "-+"); i >= 0 {
+		core = v[:i]
+	}
+	if strings.Count(core, ".") != 1 {
+		return v
+	}
+	return core + ".0" + v[len(core):]
 }

@@ -124,6 +124,18 @@ func IsTemplate(ref clusterv1.ContractVersionedObjectReference) bool {
 	return strings.HasSuffix(ref.Kind, templateSuffix) && ref.Kind != templateSuffix
 }
 
+// SharedReferenceKind returns the kind of the first reference in a set's template that names an object instead of a
+// template, so that all machines of the set would share the object; empty: there is none.
+func SharedReferenceKind(set *clusterv1.MachineSet) string {
+	spec := set.Spec.Template.Spec
+	for _, ref := range []clusterv1.ContractVersionedObjectReference{spec.Bootstrap.ConfigRef, spec.InfrastructureRef} {
+		if ref.Kind != "" && !IsTemplate(ref) {
+			return ref.Kind
+		}
+	}
+	return ""
+}
+
 // CloneKind returns the kind of a template's clones.
 func CloneKind(ref clusterv1.ContractVersionedObjectReference) schema.GroupKind {
 	return schema.GroupKind{Group: ref.APIGroup, Kind: strings.TrimSuffix(ref.Kind, templateSuffix)}

@@ -77,6 +77,13 @@ func ClusterOwnerReference(cluster *clusterv1.Cluster) metav1.OwnerReference {
 	}
 }
 
+// WithoutCluster removes the owner references to a Cluster from a list.
+func WithoutCluster(refs []metav1.OwnerReference) []metav1.OwnerReference {
+	return slices.DeleteFunc(slices.Clone(refs), func(ref metav1.OwnerReference) bool {
+		return ref.Kind == "Cluster" && strings.HasPrefix(ref.APIVersion, clusterv1.GroupVersion.Group+"/")
+	})
+}
+
 // WithOwner adds an owner reference to a list, unless the list contains it. WithOwner replaces an owner reference with
 // the same UID and another version.
 func WithOwner(refs []metav1.OwnerReference, owner metav1.OwnerReference) []metav1.OwnerReference {

@@ -211,8 +211,8 @@ func (a *RelatedObjects) addPreflightFacts(
 		},
 		Settings: preflight.Settings{
 			Checks: c.Preflight.Checks,
-			Strict: c.Preflight.IsStrict,
-			Skip:   set.Annotations[v1alpha1.AnnotationSkipPreflightChecks],
+			Strict: c.Preflight.IsStrict, RequireReplicas: true,
+			Skip: set.Annotations[v1alpha1.AnnotationSkipPreflightChecks],
 		},
 	}
 	switch {
@@ -248,7 +248,7 @@ func controlPlaneFacts(o *unstructured.Unstructured) *preflight.ControlPlane {
 	}
 	reached := text("status", "version")
 	f.Provisioning = f.Version != "" && reached == ""
-	f.Upgrading = f.Version != "" && reached != "" && reached != f.Version
+	f.Upgrading = f.Version != "" && reached != "" && cache.CompareVersions(reached, f.Version) < 0
 	replicas, counts := number("spec", "replicas")
 	if !counts {
 		return f

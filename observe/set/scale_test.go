@@ -409,12 +409,13 @@ func TestScaleFacts(t *testing.T) {
 		"LastWriteFailure.Deleting": "the run knows what it was refused",
 		"LastWriteFailure.Message":  "the run knows what it was refused",
 
-		"Preflight.ControlPlane":     "TestPreflightOfASet",
-		"Preflight.Machines.Version": "TestPreflightOfASet",
-		"Preflight.Machines.Kubeadm": "TestPreflightOfASet",
-		"Preflight.Settings.Checks":  "TestPreflightOfASet",
-		"Preflight.Settings.Strict":  "TestPreflightOfASet",
-		"Preflight.Settings.Skip":    "TestPreflightOfASet",
+		"Preflight.ControlPlane":             "TestPreflightFactsOfASet",
+		"Preflight.Machines.Version":         "TestPreflightFactsOfASet",
+		"Preflight.Machines.Kubeadm":         "TestPreflightFactsOfASet",
+		"Preflight.Settings.Checks":          "TestPreflightFactsOfASet",
+		"Preflight.Settings.Strict":          "TestPreflightFactsOfASet",
+		"Preflight.Settings.Skip":            "TestPreflightFactsOfASet",
+		"Preflight.Settings.RequireReplicas": "TestPreflightFactsOfASet",
 	})
 }
 

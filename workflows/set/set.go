@@ -141,15 +141,15 @@ func (s *machineSet) writeStatus(ctx workflow.Context, d set.Decision) error {
 }
 
 // carryOutWritesBeforePlan makes the writes that must come before the lists of the plan. For example, it records the
-// generation of machines before one of these machines is deleted. If the plan has no lists, carryOutWritesBeforePlan
-// also makes the additional writes. done reports whether nothing else is left to do.
+// generation of machines before one of these machines is deleted. If the plan has no lists, or if the API server refused
+// the last batch, carryOutWritesBeforePlan also makes the additional writes. done reports whether nothing else is left to do.
 func (s *machineSet) carryOutWritesBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.writeStatus(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
 			return true, err
 		}
 	}
-	if len(d.Extra) > 0 && !d.Scale.HasListEntries() {
+	if len(d.Extra) > 0 && (!d.Scale.HasListEntries() || s.lastBatchFailure.Message != "") {
 		return true, s.carryOutExtraWrites(ctx, d)
 	}
 	return false, nil
@@ -217,7 +217,14 @@ func (s *machineSet) carryOutWork(
 		return done.Failure, true, err
 	}
 	if doomed := slices.Concat(d.Scale.Delete, d.Scale.Remediate); len(doomed) > 0 {
-		err := s.runBatch(ctx, d, s.deleteMachines, set.MachineBatch{Set: s.Ref, Machines: doomed}, len(doomed), &done)
+		err := s.runBatch(
+			ctx,
+			d,
+			s.deleteMachines,
+			set.MachineBatch{Set: s.Ref, Version: d.Version, Machines: doomed},
+			len(doomed),
+			&done,
+		)
 		s.RaiseMinVersions(done.Versions)
 		s.Live = err != nil || done.Unseen // a decision from older data would choose other machines for deletion
 		return done.Failure, true, err

@@ -94,6 +94,7 @@ func ApplyStatus(
 		f.Deployment.Generation,
 		now,
 	)
+	s.Deprecated = v1Beta1Status(f.Deployment, s, now)
 }
 
 // Source: Cluster API.
@@ -111,13 +112,14 @@ func phaseOfDeployment(f ObjectTree) string {
 	return string(phase)
 }
 
-// StatusShowsBlockers reports whether the status of a deployment shows its blockers, its phase, and the versions of its
-// machines.
+// StatusShowsBlockers reports whether the status of a deployment shows its blockers, its phase, the versions of its
+// machines, and the same facts to readers of version v1beta1.
 func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	c := capi.ConditionOfType(s.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOfDeployment(f) &&
-		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members))
+		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members)) &&
+		equality.Semantic.DeepEqual(s.Deprecated, v1Beta1Status(f.Deployment, s, metav1.Time{}))
 }
 
 // StatusWithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is

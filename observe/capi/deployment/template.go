@@ -197,6 +197,10 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 			Selector: *d.Spec.Selector.DeepCopy(), Template: *d.Spec.Template.DeepCopy(),
 		},
 	}
+	if _, isOwned := d.Labels[clusterv1.ClusterTopologyOwnedLabel]; isOwned {
+		// with this finalizer, Cluster API deletes the templates that a topology has made for the set
+		set.Finalizers = append(set.Finalizers, clusterv1.MachineSetTopologyFinalizer)
+	}
 	if after := ReachedRolloutAfterTime(d, now); !after.IsZero() {
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}

@@ -201,6 +201,19 @@ func TestCopyDeploymentFieldsRemovesLostEntries(t *testing.T) {
 	assert.False(t, f.CopyDeploymentFields(s, true), "again")
 }
 
+// With the finalizer of the topology, Cluster API deletes the templates of a ClusterClass with their last set.
+func TestNewSetOfATopologyHasTheTopologyFinalizer(t *testing.T) {
+	d := capitest.NewPreparedDeployment(3)
+	as := rollout.SetCreation{Replicas: 1, Revision: 2, Desired: 3, Max: 4}
+	s, err := newObjectTree(d).NewSet(as, 0, capitest.Noon)
+	require.NoError(t, err)
+	assert.Equal(t, []string{capi.Finalizer}, s.Finalizers)
+	d.Labels[clusterv1.ClusterTopologyOwnedLabel] = ""
+	s, err = newObjectTree(d).NewSet(as, 0, capitest.Noon)
+	require.NoError(t, err)
+	assert.Equal(t, []string{capi.Finalizer, clusterv1.MachineSetTopologyFinalizer}, s.Finalizers)
+}
+
 func TestNewSetCopiesDeploymentFields(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3, withAnnotation("team", "web"))
 	f := newObjectTree(d)

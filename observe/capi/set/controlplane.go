@@ -10,6 +10,7 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/decide/preflight"
+	observecache "millwright/observe/cache"
 )
 
 // controlPlanePaths contains the field paths of facts about a control plane, from the contracts of Cluster API. The
@@ -31,7 +32,7 @@ func controlPlaneFacts(o *unstructured.Unstructured, cluster *clusterv1.Cluster)
 	reached := reportedVersions(o)
 	f.Provisioning = len(reached) == 0
 	for _, v := range reached {
-		f.Upgrading = f.Upgrading || f.Version != "" && v != f.Version
+		f.Upgrading = f.Upgrading || f.Version != "" && observecache.CompareVersions(v, f.Version) < 0
 	}
 	if wanted, counts := intField(o, "spec", "replicas"); counts {
 		f.Replicas = wanted

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
@@ -59,20 +60,8 @@ func ScaleFacts(
 	var namingErr error
 	o.NameParts, namingErr = machineNameParts(set)
 	o.Replicas = int(capi.ValueOrZero(set.Spec.Replicas))
-	switch {
-	case set.Spec.Replicas == nil:
-		o.InvalidReason = "Waiting for spec.replicas set"
-	case isContestedSet(set):
-		o.InvalidReason = contestedMessage
-	case err != nil:
-		o.InvalidReason = fmt.Sprintf("the selector cannot be read: %v", err)
-	case selector.Empty():
-		o.SelectsAll = true
-	case !selector.Matches(labels.Set(MachineLabels(c, set))):
-		o.InvalidReason = "the selector does not match the labels of the template"
-	case namingErr != nil:
-		o.InvalidReason = fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
-	}
+	o.InvalidReason = invalidReason(c, set, selector, err, namingErr)
+	o.SelectsAll = err == nil && selector.Empty() && o.InvalidReason == ""
 	for _, m := range related.Members {
 		f := MemberFacts(c, m, set, selector)
 		if f.Deleting && !f.Updating && f.UpToDate == scale.ConditionTrue {
@@ -95,6 +84,36 @@ func ScaleFacts(
 	}
 	o.ReportedStatus = reportedStatus(set, o)
 	return o
+}
+
+// invalidReason returns why Millwright does not touch a set; empty: Millwright reconciles it. An empty selector is valid.
+func invalidReason(
+	c *capi.Cache,
+	set *clusterv1.MachineSet,
+	selector labels.Selector,
+	selectorErr, namingErr error,
+) string {
+	switch shared := capi.SharedReferenceKind(set); {
+	case set.Spec.Replicas == nil:
+		return "Waiting for spec.replicas set"
+	case isContestedSet(set):
+		return contestedMessage
+	case selectorErr != nil:
+		return fmt.Sprintf("the selector cannot be read: %v", selectorErr)
+	case shared != "":
+		return fmt.Sprintf(
+			"the template of the machines refers to a %s, which is no template: all machines would share one object",
+			shared,
+		)
+	case selector.Empty():
+		return ""
+	case !selector.Matches(labels.Set(MachineLabels(c, set))):
+		return "the selector does not match the labels of the template"
+	case namingErr != nil:
+		return fmt.Sprintf("spec.machineNaming.template cannot be used: %v", namingErr)
+	default:
+		return ""
+	}
 }
 
 // surplusTransferFacts returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
@@ -156,13 +175,24 @@ func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment
 	if d == nil {
 		return r
 	}
-	r.SetIsOutdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
+	r.SetIsOutdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation] &&
+		!doesRolloutStandStill(d)
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.ValueOrZero(d.Spec.Replicas)), true)
 	}
 	return r
+}
+
+// doesRolloutStandStill reports whether the rollout of a MachineDeployment removes no machine of an old set now: it is
+// paused or blocked, for example because it waits for an approval, or people delete the machines. Then nothing but the
+// remediation replaces the unhealthy machines of old sets.
+func doesRolloutStandStill(d *clusterv1.MachineDeployment) bool {
+	_, paused := d.Annotations[clusterv1.PausedAnnotation]
+	return paused || capi.ValueOrZero(d.Spec.Paused) ||
+		d.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType ||
+		capi.ConditionOfType(d.Status.Conditions, vocabulary.ConditionBlocked).Status == metav1.ConditionTrue
 }
 
 // machineNameParts returns the parts of the name of a new machine, without the random part. Source of the variables:
@@ -207,8 +237,8 @@ func preflightFacts(c *capi.Cache, set *clusterv1.MachineSet, related capi.Relat
 		},
 		Settings: preflight.Settings{
 			Checks: c.Cluster.Preflight.Checks,
-			Strict: c.Cluster.Preflight.IsStrict,
-			Skip:   skippedChecksText(set, related),
+			Strict: true, RequireReplicas: c.Cluster.Preflight.RequiresReplicas,
+			Skip: skippedChecksText(set, related),
 		},
 	}
 	name := set.Namespace + "/" + cp.Ref.Name

@@ -152,6 +152,20 @@ func TestScaleFacts(t *testing.T) {
 			want: "",
 		},
 		{
+			name: "an object instead of a template",
+			fact: "InvalidReason",
+			set:  func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.InfrastructureRef.Kind = "ExampleMachine" },
+			want: "the template of the machines refers to a ExampleMachine, which is no template: all machines would share one object",
+		},
+		{
+			name: "bootstrap data without a reference",
+			fact: "InvalidReason",
+			set: func(s *clusterv1.MachineSet) {
+				s.Spec.Template.Spec.Bootstrap.ConfigRef = clusterv1.ContractVersionedObjectReference{}
+			},
+			want: "",
+		},
+		{
 			name: "no random characters",
 			fact: "InvalidReason",
 			set:  withMachineNaming("{{ .machineSet.name }}"),
@@ -372,6 +386,31 @@ func TestScaleFacts(t *testing.T) {
 		},
 		{name: "the current one", fact: "Remediation.SetIsOutdated", set: current, related: withDeployment(), want: false},
 		{
+			name:    "another revision, and the deployment is paused",
+			fact:    "Remediation.SetIsOutdated",
+			set:     outdated,
+			related: withDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }),
+			want:    false,
+		},
+		{
+			name: "another revision, and people delete the machines",
+			fact: "Remediation.SetIsOutdated",
+			set:  outdated,
+			related: withDeployment(func(d *clusterv1.MachineDeployment) {
+				d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
+			}),
+			want: false,
+		},
+		{
+			name: "another revision, and the rollout waits for an approval",
+			fact: "Remediation.SetIsOutdated",
+			set:  outdated,
+			related: withDeployment(func(d *clusterv1.MachineDeployment) {
+				d.Status.Conditions = []metav1.Condition{{Type: "Blocked", Status: metav1.ConditionTrue, Reason: "Approval"}}
+			}),
+			want: false,
+		},
+		{
 			name: "alone",
 			fact: "Remediation.SetIsOutdated",
 			set:  withSetAnnotation(clusterv1.RevisionAnnotation, "0"),
@@ -418,15 +457,16 @@ func TestScaleFacts(t *testing.T) {
 		{fact: "ReportedStatus.ObservedReplicas", want: 3},
 	}
 	never := map[string]string{
-		"Members":                    "TestMemberFacts",
-		"LastWriteFailure.Deleting":  "the run knows what it was refused",
-		"LastWriteFailure.Message":   "the run knows what it was refused",
-		"Preflight.ControlPlane":     "TestPreflightChecksOfTheControlPlane",
-		"Preflight.Machines.Version": "TestPreflightChecksOfTheControlPlane",
-		"Preflight.Machines.Kubeadm": "TestPreflightChecksOfTheControlPlane",
-		"Preflight.Settings.Checks":  "TestPreflightChecksOfTheControlPlane",
-		"Preflight.Settings.Strict":  "TestPreflightChecksOfTheControlPlane",
-		"Preflight.Settings.Skip":    "TestPreflightChecksOfTheControlPlane",
+		"Members":                            "TestMemberFacts",
+		"LastWriteFailure.Deleting":          "the run knows what it was refused",
+		"LastWriteFailure.Message":           "the run knows what it was refused",
+		"Preflight.ControlPlane":             "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Machines.Version":         "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Machines.Kubeadm":         "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Settings.Checks":          "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Settings.Strict":          "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Settings.Skip":            "TestPreflightFactsOfTheControlPlane",
+		"Preflight.Settings.RequireReplicas": "TestPreflightFactsOfTheControlPlane",
 	}
 	for _, name := range []string{
 		"Remediation.Backoff", "Remediation.MaxBackoff", "ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
@@ -545,6 +585,10 @@ func TestPreflightFactsOfTheControlPlane(t *testing.T) {
 		{"a part has the old version", foreign(capitest.WithField(versions("v1.30.0", "v1.31.2"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
 		{"all have the old version", foreign(capitest.WithField(versions("v1.30.0"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
 		{"upgrading, by status.version of the former contract", foreign(capitest.WithField(nil, "status", "versions"), capitest.WithField("v1.30.0", "status", "version")), but(func(c *preflight.ControlPlane) { c.Upgrading = true })},
+		{"a newer patch version, as of a managed control plane", foreign(capitest.WithField(versions("v1.31.4"), "status", "versions")), &fine},
+		{"a vendor's name of a newer version", foreign(capitest.WithField(versions("v1.31.4-eks-abc"), "status", "versions")), &fine},
+		{"the same version without a v", foreign(capitest.WithField(versions("1.31.2"), "status", "versions")), &fine},
+		{"a wanted version without a patch version", foreign(capitest.WithField("v1.31", "spec", "version"), capitest.WithField(versions("v1.31.4"), "status", "versions")), but(func(c *preflight.ControlPlane) { c.Version = "v1.31" })},
 		{"in order, by status.version of the former contract", foreign(capitest.WithField(nil, "status", "versions"), capitest.WithField("v1.31.2", "status", "version")), &fine},
 		{"the list of versions goes before status.version", foreign(capitest.WithField("v1.30.0", "status", "version")), &fine},
 
@@ -591,7 +635,7 @@ func TestPreflightFactsOfMachinesAndSettings(t *testing.T) {
 	const skip = clusterv1.MachineSetSkipPreflightChecksAnnotation
 	configured := capitest.NewOfflineCache(
 		capitest.DefaultSettings,
-		cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, IsStrict: true},
+		cache.PreflightConfig{Checks: []string{"KubeadmVersionSkew"}, RequiresReplicas: true},
 	)
 	onTemplate := func(index int, value string) relatedObjectsChange {
 		return func(a *capi.RelatedObjects) { a.Templates[index].Object.SetAnnotations(map[string]string{skip: value}) }
@@ -626,7 +670,9 @@ func TestPreflightFactsOfMachinesAndSettings(t *testing.T) {
 			}
 			o := capiset.ScaleFacts(configured, s, related, capitest.Noon, 0).Preflight
 			assert.Equal(t, preflight.MachineFacts{Version: row.version, Kubeadm: row.kubeadm}, o.Machines)
-			assert.Equal(t, preflight.Settings{Checks: []string{"KubeadmVersionSkew"}, Strict: true, Skip: row.skip}, o.Settings)
+			assert.Equal(t, preflight.Settings{
+				Checks: []string{"KubeadmVersionSkew"}, Strict: true, RequireReplicas: true, Skip: row.skip,
+			}, o.Settings)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/explain"
 	"millwright/decide/scale"
+	observecache "millwright/observe/cache"
 	"millwright/observe/capi"
 )
 
@@ -93,17 +94,21 @@ func ApplyStatus(
 	)
 	s.ObservedGeneration = set.Generation
 	s.Selector = capi.SelectorText(&set.Spec.Selector)
+	s.Deprecated = v1Beta1Status(s, now)
 }
 
-// StatusShowsBlockers reports whether the status of a set shows the set's blockers, and the versions of its machines.
+// StatusShowsBlockers reports whether the status of a set shows the set's blockers, the versions of its machines, and the
+// same facts to readers of version v1beta1.
 func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
 	c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
-		equality.Semantic.DeepEqual(set.Status.Versions, CountMachinesByVersion(related.Members))
+		equality.Semantic.DeepEqual(set.Status.Versions, CountMachinesByVersion(related.Members)) &&
+		equality.Semantic.DeepEqual(set.Status.Deprecated, v1Beta1Status(&set.Status, metav1.Time{}))
 }
 
 // CountMachinesByVersion counts the machines of each version: the version of the kubelet, or, before the node has
-// joined, the version in the machine's spec. CountMachinesByVersion does not count machines without a version.
+// joined, the version in the machine's spec. CountMachinesByVersion does not count machines without a version. The oldest
+// version comes first.
 func CountMachinesByVersion(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {
@@ -118,7 +123,10 @@ func CountMachinesByVersion(machines []*clusterv1.Machine) (result []clusterv1.S
 	for version, n := range counts {
 		result = append(result, clusterv1.StatusVersion{Version: version, Replicas: n})
 	}
-	slices.SortFunc(result, func(a, b clusterv1.StatusVersion) int { return cmp.Compare(a.Version, b.Version) })
+	slices.SortFunc(
+		result,
+		func(a, b clusterv1.StatusVersion) int { return observecache.CompareVersions(a.Version, b.Version) },
+	)
 	return result
 }
 

@@ -32,15 +32,9 @@ import (
 
 var testRig *rig.Rig
 
-// strictPreflightFlags make worker and bridge run all preflight checks of the current Cluster API.
-var strictPreflightFlags = map[string][]string{
-	component.Worker: {"--strict-preflight-checks"},
-	component.Bridge: {"--strict-preflight-checks"},
-}
-
 func TestMain(m *testing.M) {
 	os.Exit(
-		rig.Main(m, stack.Options{WithClusterAPI: true, Args: strictPreflightFlags}, func(up *rig.Rig) { testRig = up }),
+		rig.Main(m, stack.Options{WithClusterAPI: true}, func(up *rig.Rig) { testRig = up }),
 	)
 }
 

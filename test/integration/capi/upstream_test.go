@@ -50,6 +50,15 @@ func TestUpstreamAloneCreatesAWorkloadCluster(t *testing.T) {
 	s.awaitNodes(t, 2)
 	since("1 + 1 machines")
 
+	s.deleteCluster(t)
+	since("everything is gone")
+	_, err = nodes.List(t.Context(), metav1.ListOptions{})
+	require.Error(t, err, "its API server is gone, too")
+}
+
+// deleteCluster deletes the Cluster, and waits until all its objects are gone.
+func (s testNamespace) deleteCluster(t *testing.T) {
+	t.Helper()
 	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
 	below := []schema.GroupVersionResource{
 		clusterResource,
@@ -77,9 +86,6 @@ func TestUpstreamAloneCreatesAWorkloadCluster(t *testing.T) {
 		}
 		return len(left) == 0, left
 	})
-	since("everything is gone")
-	_, err = nodes.List(t.Context(), metav1.ListOptions{})
-	require.Error(t, err, "its API server is gone, too")
 }
 
 // awaitNodes waits until the workload cluster has this many nodes.

@@ -1,0 +1,89 @@
+//go:build integration
+
+package capi
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"millwright/observe/capi"
+	"millwright/test/integration/rig"
+)
+
+// topologyWakeInterval is the interval between two changes of the Cluster that wake core.
+const topologyWakeInterval = 5 * time.Second
+
+// awaitReconciledTopology waits until core has written the present topology to all objects of the Cluster. Core's filter
+// drops the events of Millwright's MachineDeployments, so core looks at the topology only at its sync period of ten
+// minutes, or when another object of the Cluster changes. awaitReconciledTopology changes the Cluster.
+func (s testNamespace) awaitReconciledTopology(t *testing.T) {
+	t.Helper()
+	var woken time.Time
+	rig.Eventually(t, "the topology is reconciled", func() (bool, any) {
+		if time.Since(woken) > topologyWakeInterval {
+			woken = time.Now()
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"example.com/wake":%q}}}`, woken)
+			_, err := s.resourceClient(clusterResource).
+				Patch(t.Context(), s.name, types.MergePatchType, patch, metav1.PatchOptions{})
+			require.NoError(t, err)
+		}
+		cluster := s.getObject(t, clusterResource, s.name)
+		conditions, _, _ := unstructured.NestedSlice(cluster.Object, "status", "conditions")
+		for _, item := range conditions {
+			c, _ := item.(map[string]any)
+			if c["type"] == "TopologyReconciled" {
+				return c["status"] == "True" && c["observedGeneration"] == cluster.GetGeneration(), c
+			}
+		}
+		return false, conditions
+	})
+}
+
+// patchTopology changes the topology of the Cluster by a JSON patch.
+func (s testNamespace) patchTopology(t *testing.T, patch string) {
+	t.Helper()
+	_, err := s.resourceClient(clusterResource).
+		Patch(t.Context(), s.name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// A ClusterClass makes the MachineDeployments of most Clusters. Core reconciles the topology, and Millwright the
+// MachineDeployment: creation, a new size, an upgrade, and the deletion of the Cluster.
+func TestMillwrightReconcilesTheMachineDeploymentOfATopology(t *testing.T) {
+	t.Parallel()
+	s := newNamespace(t, "topology", "topology.yaml")
+	s.awaitMachines(t, 2)
+	s.awaitReconciledTopology(t)
+	list, err := s.resourceClient(machineDeploymentResource).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	require.Len(t, list.Items, 1)
+	assert.Contains(t, list.Items[0].GetFinalizers(), capi.Finalizer, "Millwright reconciles the deployment")
+
+	s.patchTopology(t, `[{"op":"replace","path":"/spec/topology/workers/machineDeployments/0/replicas","value":3}]`)
+	s.awaitMachines(t, 3)
+	s.awaitReconciledTopology(t)
+
+	s.patchTopology(t, `[{"op":"replace","path":"/spec/topology/version","value":"v1.36.3"}]`)
+	rig.Eventually(t, "all machines have the new version", func() (bool, any) {
+		machines, err := s.resourceClient(machineResource).List(t.Context(), metav1.ListOptions{})
+		require.NoError(t, err)
+		var versions []string
+		for _, m := range machines.Items {
+			version, _, _ := unstructured.NestedString(m.Object, "spec", "version")
+			versions = append(versions, version)
+		}
+		old := slices.Contains(versions, "v1.36.2")
+		return len(versions) == 4 && !old, versions
+	})
+	s.awaitMachines(t, 3)
+	s.awaitReconciledTopology(t)
+	s.deleteCluster(t)
+}
