@@ -205,6 +205,7 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 	}
 	next := s.DeepCopy()
 	next.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
+	capi.ReturnForTopology(next, clusterv1.MachineSetTopologyFinalizer, a.Cache.UpstreamWatchFilter)
 	return a.updateSet(ctx, next)
 }
 

@@ -2,6 +2,7 @@ package capi
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -128,4 +129,21 @@ func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
 		}
 	}
 	return all
+}
+
+// ReturnForTopology gives an object that is being deleted Cluster API's value of the filter label, if the object has the
+// finalizer of a topology: otherwise core's filter drops the events of the object, and core never deletes the templates
+// of the topology and never removes this finalizer. An empty value removes the label.
+func ReturnForTopology(o metav1.Object, finalizer, value string) {
+	if o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), finalizer) {
+		return
+	}
+	labels := map[string]string{clusterv1.WatchLabel: value}
+	maps.DeleteFunc(labels, func(_, text string) bool { return text == "" })
+	for key, text := range o.GetLabels() {
+		if key != clusterv1.WatchLabel {
+			labels[key] = text
+		}
+	}
+	o.SetLabels(labels)
 }

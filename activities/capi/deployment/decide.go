@@ -179,6 +179,7 @@ func (a *Activities) removeFinalizer(
 	next := d.DeepCopy()
 	next.Finalizers = kube.WithoutItem(d.Finalizers, capi.Finalizer)
 	deployment.RemoveMillwrightAnnotations(next)
+	capi.ReturnForTopology(next, clusterv1.MachineDeploymentTopologyFinalizer, a.Cache.UpstreamWatchFilter)
 	return a.updateDeployment(ctx, ref, next)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/observe/capi"
@@ -85,5 +86,20 @@ func TestMillwrightReconcilesTheMachineDeploymentOfATopology(t *testing.T) {
 	})
 	s.awaitMachines(t, 3)
 	s.awaitReconciledTopology(t)
-	s.deleteCluster(t)
+
+	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
+	rig.Eventually(t, "only the templates of the class are left", func() (bool, any) {
+		var left []string
+		for _, kind := range []schema.GroupVersionResource{
+			clusterResource, machineDeploymentResource, machineSetResource, machineResource,
+			bootstrapTemplateResource, devMachineTemplateResource,
+		} {
+			list, err := s.resourceClient(kind).List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			for _, o := range list.Items {
+				left = append(left, kind.Resource+" "+o.GetName())
+			}
+		}
+		return slices.Equal(left, []string{"kubeadmconfigtemplates " + s.name, "devmachinetemplates " + s.name}), left
+	})
 }
