@@ -186,8 +186,8 @@ func (a *Activities) AdoptClusterAPIMachines(ctx context.Context, in set.Machine
 
 // ReleaseClusterAPIMachines removes the set's controller reference from machines, makes the Cluster their owner, and
 // annotates each machine with the set's UID. Without an owner, the machine would stay when the Cluster is deleted, and
-// the deletion of the Cluster would wait for the machine. With this annotation, a set can detect that it releases every machine that it creates. A machine that
-// changed since the decision causes a Conflict. The activity is idempotent.
+// the deletion of the Cluster would wait for the machine. With this annotation, a set can detect that it releases every
+// machine that it creates. A machine that changed since the decision causes a Conflict. The activity is idempotent.
 func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return a.changeMachines(ctx, in, func(m *clusterv1.Machine) bool {
 		if !capi.HasOwner(m, in.Set.UID) {

@@ -128,6 +128,7 @@ func TestTemplateChangesAreCopiedToMachines(t *testing.T) {
 		{"no write without a difference", newSet(2, runningMembers(2)...), nil},
 		{"one that is being deleted, too: its timeouts are told to it", newSet(0, newMember("a", 0, stale, asDeletingMachine)), []string{"a"}},
 		{"creation comes before", newSet(2, newMember("a", 0, stale)), nil},
+		{"also if the last change of machines was refused", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.LastWriteFailure = scale.WriteFailure{Message: "quota", Changing: true} }), nil},
 		{"but not if the last creation was refused", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.LastWriteFailure.Message = "quota" }), []string{"a"}},
 		{"what waits is no hindrance", withChange(newSet(2, newMember("a", 0, stale)), func(o *scale.Facts) { o.MCM.Freeze.HasLabel = true }), []string{"a"}},
 		{"a set that is being deleted still hurries its machines", withChange(newSet(1, newMember("a", 0, stale, asDeletingMachine)), func(o *scale.Facts) { o.Deleting = true }), []string{"a"}},

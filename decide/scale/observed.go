@@ -136,6 +136,7 @@ type Deletion struct {
 type WriteFailure struct {
 	Deleting bool // a deletion failed; if false, a creation failed
 	Message  string
+	Changing bool `json:",omitzero"` // the refused write would have changed machines that exist
 }
 
 // Facts holds the facts that the set's activity read at one moment.

@@ -14,8 +14,8 @@ import (
 	"millwright/decide/phrase"
 )
 
-// MaxBatchSize is the largest number of machines in one decision. MaxBatchSize bounds the size of a decision in histories.
-// Source: 50 targets of about 180 bytes stay below 16 KiB.
+// MaxBatchSize is the largest number of machines in one decision. MaxBatchSize bounds the size of a decision in
+// histories. Source: 50 targets of about 180 bytes stay below 16 KiB.
 const MaxBatchSize = 50
 
 // MaxCreations is the largest number of machines that one decision creates. Source: 1000 names of 63 characters are 64
@@ -268,10 +268,11 @@ func tearDownSet(o *planner, active []Member) Decision {
 	return d
 }
 
-// syncAfterRefusedWrite is syncTemplate, if the API server refused the last creation or deletion. Otherwise a creation that
-// is refused again and again would keep a shorter drainTimeout from the machines.
+// syncAfterRefusedWrite is syncTemplate, if the API server refused the last creation or deletion. Otherwise a creation
+// that is refused again and again would keep a shorter drainTimeout from the machines. If a change of machines was
+// refused, the creation comes first, so that neither waits for the other.
 func syncAfterRefusedWrite(o *planner, _ []Member) Decision {
-	if o.LastWriteFailure.Message == "" {
+	if o.LastWriteFailure.Message == "" || o.LastWriteFailure.Changing {
 		return Decision{}
 	}
 	return syncTemplate(o)

@@ -407,6 +407,7 @@ func TestScaleFacts(t *testing.T) {
 	}, map[string]string{
 		"Members":                   "TestScaleFactsOfAMachine",
 		"LastWriteFailure.Deleting": "the run knows what it was refused",
+		"LastWriteFailure.Changing": "the run knows what it was refused",
 		"LastWriteFailure.Message":  "the run knows what it was refused",
 
 		"Preflight.ControlPlane":             "TestPreflightFactsOfASet",

@@ -56,8 +56,8 @@ func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
 	return set.Input{ReadInput: s.NewReadInput(ctx), Failure: s.lastBatchFailure}
 }
 
-// ExecuteStep carries out a decision. If there is nothing to do, Step waits until something changes or until the decision's
-// recheck time.
+// ExecuteStep carries out a decision. If there is nothing to do, Step waits until something changes or until the
+// decision's recheck time.
 func (s *machineSet) ExecuteStep(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Pending.Why)
@@ -141,16 +141,22 @@ func (s *machineSet) writeStatus(ctx workflow.Context, d set.Decision) error {
 }
 
 // carryOutWritesBeforePlan makes the writes that must come before the lists of the plan. For example, it records the
-// generation of machines before one of these machines is deleted. If the plan has no lists, or if the API server refused
-// the last batch, carryOutWritesBeforePlan also makes the additional writes. done reports whether nothing else is left to do.
+// generation of machines before one of these machines is deleted. If the plan has no lists, or if the API server
+// refused the last batch, carryOutWritesBeforePlan also makes the additional writes. done reports whether nothing else
+// is left to do.
 func (s *machineSet) carryOutWritesBeforePlan(ctx workflow.Context, d set.Decision) (done bool, err error) {
 	if d.Scale.Generations != nil {
 		if err := s.writeStatus(ctx, d); err != nil && run.RefusalMessage(err) == "" || !d.Scale.HasListEntries() {
 			return true, err
 		}
 	}
-	if len(d.Extra) > 0 && (!d.Scale.HasListEntries() || s.lastBatchFailure.Message != "") {
-		return true, s.carryOutExtraWrites(ctx, d)
+	refused := s.lastBatchFailure.Message != "" && !s.lastBatchFailure.Changing
+	if len(d.Extra) > 0 && (!d.Scale.HasListEntries() || refused) {
+		err := s.carryOutExtraWrites(ctx, d)
+		if message := run.RefusalMessage(err); message != "" && refused {
+			s.lastBatchFailure = scale.WriteFailure{Message: message, Changing: true} // the batch comes next
+		}
+		return true, err
 	}
 	return false, nil
 }
@@ -203,7 +209,7 @@ func (s *machineSet) carryOutWork(
 			)
 			s.RaiseMinVersions(versions)
 			if refused := run.RefusalMessage(err); refused != "" {
-				return scale.WriteFailure{Message: refused}, true, nil
+				return scale.WriteFailure{Message: refused, Changing: true}, true, nil
 			}
 			return scale.WriteFailure{}, true, err
 		}

@@ -459,6 +459,7 @@ func TestScaleFacts(t *testing.T) {
 	never := map[string]string{
 		"Members":                            "TestMemberFacts",
 		"LastWriteFailure.Deleting":          "the run knows what it was refused",
+		"LastWriteFailure.Changing":          "the run knows what it was refused",
 		"LastWriteFailure.Message":           "the run knows what it was refused",
 		"Preflight.ControlPlane":             "TestPreflightFactsOfTheControlPlane",
 		"Preflight.Machines.Version":         "TestPreflightFactsOfTheControlPlane",
