@@ -28,8 +28,8 @@ import (
 	"millwright/decide/scale"
 )
 
-// twoObjectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-. The
-// objects have values in all fields that an activity could change in place.
+// twoObjectsOfEachKind returns two objects of each kind; one of them is being deleted, and its name begins with old-.
+// The objects have values in all fields that an activity could change in place.
 func twoObjectsOfEachKind() []runtime.Object {
 	finalizers := []string{activitiestest.BackupFinalizer, v1alpha1.FinalizerMachine, "example.com/other"}
 	since := metav1.Unix(1_700_000_000, 0)

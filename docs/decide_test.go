@@ -96,8 +96,8 @@ func TestOnlyOwnershipPackageComparesProviderIDs(t *testing.T) {
 	assert.NotZero(t, looked)
 }
 
-// isProductionFileInTopFolder reports whether a file belongs to the top-level folder room and is neither a test nor a fixture of
-// tests.
+// isProductionFileInTopFolder reports whether a file belongs to the top-level folder room and is neither a test nor a
+// fixture of tests.
 func isProductionFileInTopFolder(name, room string) bool {
 	return strings.HasPrefix(name, room+"/") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "test/")
 }
@@ -124,8 +124,8 @@ func decideFunctions(t *testing.T, files map[string]string) map[string]map[strin
 	return functions
 }
 
-// referencedDecideFunctions returns the functions of decide that a file names, called or not, as "package.Function", with one
-// position of each function.
+// referencedDecideFunctions returns the functions of decide that a file names, called or not, as "package.Function",
+// with one position of each function.
 func referencedDecideFunctions(
 	t *testing.T,
 	name, text string,

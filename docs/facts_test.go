@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// kindFamilyFileRules lists the files that may use the facts of only one family of kinds. The field MCM has the facts of
-// MCM's kinds, and the field ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
+// kindFamilyFileRules lists the files that may use the facts of only one family of kinds. The field MCM has the facts
+// of MCM's kinds, and the field ClusterAPI has the facts of Cluster API's kinds. A planner serves both families, so a
 // planner reads the facts of one family through a method in a file of that family. The adapter of a family sets only
 // the field of its own family.
 var kindFamilyFileRules = []struct {

@@ -10,8 +10,8 @@ import (
 	"millwright/process/problems"
 )
 
-// Timing of the leader election. A leader that cannot write its Lease stops at most 29 s (leaseWriteInterval + retryPeriod +
-// renewDeadline) after its last write. Another bridge can become leader only after 30 s (leaseDuration).
+// Timing of the leader election. A leader that cannot write its Lease stops at most 29 s (leaseWriteInterval +
+// retryPeriod + renewDeadline) after its last write. Another bridge can become leader only after 30 s (leaseDuration).
 const (
 	// leaseDuration is how long other bridges wait for a leader that does not renew its Lease.
 	leaseDuration = 30 * time.Second

@@ -221,8 +221,8 @@ func (l leader) leadShard(ctx context.Context, of run.Shard) error {
 	return b.Run(ctx)
 }
 
-// startSingletonTasks starts the tasks that exactly one process of the installation runs: the process that leads shard 0. A
-// sum of fleet metrics over all bridges would count each object several times.
+// startSingletonTasks starts the tasks that exactly one process of the installation runs: the process that leads shard
+// 0. A sum of fleet metrics over all bridges would count each object several times.
 func (l leader) startSingletonTasks(ctx context.Context, b *watch.Bridge) (stop func(), err error) {
 	stopDurations, err := l.durationMetrics.WatchMachines(l.cluster)
 	if err != nil {
@@ -331,7 +331,8 @@ func (l *runningBridges) handleTargetStatus(namespace string, status cache.Targe
 	})
 }
 
-// sharedTargetClient returns a client of the target cluster that all namespaces share, or nil if there is no such cluster.
+// sharedTargetClient returns a client of the target cluster that all namespaces share, or nil if there is no such
+// cluster.
 func sharedTargetClient(o options, restores *cache.RestoreDetector) (kubernetes.Interface, error) {
 	config, err := o.TargetClusterConfig(userAgent)
 	if err != nil || config == nil {

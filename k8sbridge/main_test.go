@@ -68,8 +68,8 @@ func (e *election) addCandidate(
 	return done
 }
 
-// newUpdateRefusalSwitch returns a switch. While the switch is true, the API server refuses each update of the Lease by a holder
-// for which refused returns true.
+// newUpdateRefusalSwitch returns a switch. While the switch is true, the API server refuses each update of the Lease by
+// a holder for which refused returns true.
 func (e *election) newUpdateRefusalSwitch(refused func(holder string) bool) *atomic.Bool {
 	var on atomic.Bool
 	e.client.PrependReactor("update", "leases", func(action clienttesting.Action) (bool, runtime.Object, error) {

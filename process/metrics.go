@@ -9,8 +9,8 @@ import (
 	"go.temporal.io/sdk/client"
 )
 
-// temporalTagNames returns all tags that the SDK uses in any metric. The SDK uses one metric name with different sets of
-// tags, which Prometheus rejects. Therefore every metric gets all tags, except client_name, which contains no
+// temporalTagNames returns all tags that the SDK uses in any metric. The SDK uses one metric name with different sets
+// of tags, which Prometheus rejects. Therefore every metric gets all tags, except client_name, which contains no
 // information.
 func temporalTagNames() []string {
 	return []string{

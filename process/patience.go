@@ -80,8 +80,8 @@ func repeatHeartbeats(
 	}
 }
 
-// isNoAnswerError reports whether err means that Temporal did not answer the heartbeat, so that the state of the activity
-// is unknown.
+// isNoAnswerError reports whether err means that Temporal did not answer the heartbeat, so that the state of the
+// activity is unknown.
 func isNoAnswerError(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable,

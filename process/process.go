@@ -112,8 +112,8 @@ func (f *Flags) Logger() (*slog.Logger, error) {
 	return slog.New(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
 }
 
-// ControlClusterConfig returns the configuration for clients of the control cluster. The parameter agent is the user agent
-// and names the process.
+// ControlClusterConfig returns the configuration for clients of the control cluster. The parameter agent is the user
+// agent and names the process.
 func (f *Flags) ControlClusterConfig(agent string) (*rest.Config, error) {
 	return f.clusterConfig(f.Kubeconfig, agent, problems.ControlCluster)
 }
@@ -121,8 +121,8 @@ func (f *Flags) ControlClusterConfig(agent string) (*rest.Config, error) {
 // NoTargetClusterValue is the value of --target-kubeconfig without a target cluster.
 const NoTargetClusterValue = "none"
 
-// TargetClusterConfig returns the configuration for clients of the target cluster of all namespaces; nil if namespaces have
-// targets of their own, or if machines join no cluster.
+// TargetClusterConfig returns the configuration for clients of the target cluster of all namespaces; nil if namespaces
+// have targets of their own, or if machines join no cluster.
 func (f *Flags) TargetClusterConfig(agent string) (*rest.Config, error) {
 	if err := f.checkTargetFlags(); err != nil {
 		return nil, err

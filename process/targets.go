@@ -72,8 +72,8 @@ func (f *Flags) checkTargetFlags() error {
 	}
 }
 
-// NewTargetClientFactory returns the clients of the target clusters for a process that watches no targets; nil if all namespaces
-// have the same target.
+// NewTargetClientFactory returns the clients of the target clusters for a process that watches no targets; nil if all
+// namespaces have the same target.
 func (f *Flags) NewTargetClientFactory(client kubernetes.Interface, agent string) (*target.ClientFactory, error) {
 	if err := f.checkTargetFlags(); err != nil || !f.HasTargetPerNamespace() {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 )
 
 // newOtherControllerWarningFunc returns a function that records warning events. The function records an event on each
-// object that has no controller reference and whose namespace the function in accepts. The message of the event says why
-// Millwright does not act in the namespace. Each worker records these events.
+// object that has no controller reference and whose namespace the function in accepts. The message of the event says
+// why Millwright does not act in the namespace. Each worker records these events.
 func newOtherControllerWarningFunc(
 	cluster *cache.Cluster,
 	events record.EventRecorder,

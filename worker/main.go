@@ -308,8 +308,8 @@ func fillCaches(
 	return caches{cluster, api, shards, claimed, targets}, nil
 }
 
-// servesCoreQueues reports whether the worker polls a task queue of workflows or of cluster activities. A worker that only
-// calls a cloud needs no caches and no permission to list objects.
+// servesCoreQueues reports whether the worker polls a task queue of workflows or of cluster activities. A worker that
+// only calls a cloud needs no caches and no permission to list objects.
 func (o *options) servesCoreQueues() bool {
 	return slices.ContainsFunc(strings.Split(o.queueList, ","), isCoreQueue)
 }

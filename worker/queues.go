@@ -30,8 +30,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// machineQueueSlotCount and drainQueueSlotCount are the numbers of activity slots of a worker. An activity of the queues machines
-// and drains needs few resources apart from a slot.
+// machineQueueSlotCount and drainQueueSlotCount are the numbers of activity slots of a worker. An activity of the
+// queues machines and drains needs few resources apart from a slot.
 const (
 	machineQueueSlotCount = 200 // the other cluster queues have 100
 	drainQueueSlotCount   = 500 // a drain occupies one slot and mostly waits

@@ -45,13 +45,10 @@ type targetReporter struct {
 
 func newTargetReporter(configMaps typedcorev1.ConfigMapInterface, worker string, log *slog.Logger) *targetReporter {
 	return &targetReporter{
-		configMaps:     configMaps,
-		workerIdentity: worker,
-		log:            log,
-		changed: make(
-			chan struct{},
-			1,
-		),
+		configMaps:        configMaps,
+		workerIdentity:    worker,
+		log:               log,
+		changed:           make(chan struct{}, 1),
 		targetsGauge:      serve.NewTargetsGauge(),
 		reports:           map[string]target.Report{},
 		pendingNamespaces: map[string]bool{},

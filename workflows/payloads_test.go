@@ -285,8 +285,8 @@ func deploymentWithMachinesToReplace(now time.Time) replace.Facts {
 	return o
 }
 
-// nodeWithBlockedPods returns a node with 500 blocked pods. Another 500 pods with volumes and budgets have just left the node.
-// Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
+// nodeWithBlockedPods returns a node with 500 blocked pods. Another 500 pods with volumes and budgets have just left
+// the node. Source of the number: kubelets allow 110 pods by default, and clouds up to 256.
 func nodeWithBlockedPods(now time.Time) drain.Facts {
 	const pods = 500
 	message := longText()[:2000]

@@ -178,8 +178,8 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 	})
 }
 
-// templatesWithoutClusterMetadata returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
-// label.
+// templatesWithoutClusterMetadata returns the templates of a set that lack the owner reference to the set's Cluster, or
+// the Cluster's label.
 func templatesWithoutClusterMetadata(related capi.RelatedObjects) (objects []set.ExtraObject) {
 	for _, f := range capi.UnownedTemplates(related) {
 		objects = append(objects, newExtraObject(f.Resource, f.Object, "the Cluster owns it"))

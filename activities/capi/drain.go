@@ -353,8 +353,8 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 	})
 }
 
-// removeDrainHooks removes the hook from the machines of a set that was handed over, except from machines that are being
-// deleted.
+// removeDrainHooks removes the hook from the machines of a set that was handed over, except from machines that are
+// being deleted.
 func (a *Activities) removeDrainHooks(ctx context.Context, s *clusterv1.MachineSet) error {
 	list, err := a.Cache.Client().Machines(s.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

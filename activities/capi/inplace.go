@@ -80,8 +80,8 @@ func (a *Activities) MoveClusterAPIMachines(ctx context.Context, in set.MachineB
 	})
 }
 
-// patchMachineMetadata patches a machine's metadata for an in-place update. patchMachineMetadata returns the version of the machine;
-// empty if the machine is gone.
+// patchMachineMetadata patches a machine's metadata for an in-place update. patchMachineMetadata returns the version of
+// the machine; empty if the machine is gone.
 func (a *Activities) patchMachineMetadata(
 	ctx context.Context,
 	of kube.Ref,
@@ -128,8 +128,8 @@ func (a *Activities) UpdateClusterAPIMachines(ctx context.Context, in set.Machin
 	})
 }
 
-// beginInPlaceUpdate writes the clones, then the machine, then the hook. The hook is last because Cluster API starts the
-// update when it sees the hook.
+// beginInPlaceUpdate writes the clones, then the machine, then the hook. The hook is last because Cluster API starts
+// the update when it sees the hook.
 func (a *Activities) beginInPlaceUpdate(
 	ctx context.Context,
 	s *clusterv1.MachineSet,

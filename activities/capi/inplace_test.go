@@ -91,8 +91,8 @@ func TestNoMachineMovesToASetThatAcceptsNone(t *testing.T) {
 	}
 }
 
-// withPendingInPlaceUpdate makes a machine wait for the start of its in-place update: the machine has moved to set s, and s has
-// acknowledged the move.
+// withPendingInPlaceUpdate makes a machine wait for the start of its in-place update: the machine has moved to set s,
+// and s has acknowledged the move.
 func withPendingInPlaceUpdate(m *clusterv1.Machine) {
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.UpdateInProgressAnnotation, "")(m)
 	capitest.WithAnnotation[*clusterv1.Machine](clusterv1.PendingAcknowledgeMoveAnnotation, "")(m)

@@ -111,8 +111,8 @@ func (a *Activities) createMachine(
 
 // DeleteClusterAPIMachines deletes the machines of a batch. A set or a machine that changed since the decision causes a
 // Conflict: the size of the set may have changed, or another controller has the set now. A machine that is gone counts
-// as deleted. If a health check requested the replacement of a machine, the
-// machine's condition OwnerRemediated first reports the deletion.
+// as deleted. If a health check requested the replacement of a machine, the machine's condition OwnerRemediated first
+// reports the deletion.
 func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.MachineBatch) (set.WriteResult, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, in.Version)
 	if err != nil {

@@ -54,7 +54,8 @@ type SecretTarget struct {
 }
 
 // DecideClass reads a class with the classes, machines and Secrets of its namespace, and returns which finalizers are
-// missing or must be removed. DecideClass names at most scale.MaxBatchSize Secrets in each of the lists Guard and Unguard.
+// missing or must be removed. DecideClass names at most scale.MaxBatchSize Secrets in each of the lists Guard and
+// Unguard.
 func (a *Activities) DecideClass(ctx context.Context, in kube.ReadInput) (Decision, error) {
 	class, neighbours, err := a.readClass(ctx, in)
 	if err != nil {

@@ -179,9 +179,9 @@ func (p *Activities) readLiveClaims(ctx context.Context, namespace string) ([]or
 	return machines, nil
 }
 
-// makeNonRetryableIfResourceIsMissing makes an error non-retryable if the machines resource is missing, because a retry could
-// mistake the missing resource for a cluster without machines. An API server that has just started refuses reads that
-// it allows a moment later, so a refusal is retried until the sweep ends.
+// makeNonRetryableIfResourceIsMissing makes an error non-retryable if the machines resource is missing, because a retry
+// could mistake the missing resource for a cluster without machines. An API server that has just started refuses reads
+// that it allows a moment later, so a refusal is retried until the sweep ends.
 func makeNonRetryableIfResourceIsMissing(err error) error {
 	if apierrors.IsNotFound(err) {
 		return kube.RefusedError(err.Error())
@@ -189,8 +189,8 @@ func makeNonRetryableIfResourceIsMissing(err error) error {
 	return err
 }
 
-// failureForCloudError returns the activity failure for an error of the cloud. The type of the failure is the name of the
-// provider's code. An error that only people can fix is not retried before the next sweep.
+// failureForCloudError returns the activity failure for an error of the cloud. The type of the failure is the name of
+// the provider's code. An error that only people can fix is not retried before the next sweep.
 func (p *Activities) failureForCloudError(ctx context.Context, class classWithSecrets, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err() // the provider's error for a cancelled call may be anything

@@ -243,8 +243,8 @@ func (p *Activities) DeleteInstance(ctx context.Context, in InstanceCall) (Insta
 	return answer, err
 }
 
-// instanceTerminatingError returns a benign error: Temporal retries the activity at a time when the instance may be gone, and
-// raises no alarm.
+// instanceTerminatingError returns a benign error: Temporal retries the activity at a time when the instance may be
+// gone, and raises no alarm.
 func instanceTerminatingError(ctx context.Context, machine string) error {
 	info := activity.GetInfo(ctx) // ScheduledTime and StartedTime are times of the server's clock
 	wait := kube.DeletePollInterval(info.StartedTime.Sub(info.ScheduledTime))

@@ -115,8 +115,8 @@ func TestManyCallsReadAClassOnce(t *testing.T) {
 	})
 }
 
-// newWorkerWithOutdatedClass returns a provider's worker that has read a class, and the versions that it read. The class's
-// Secret has changed since this read. The cloud accepts only the new token.
+// newWorkerWithOutdatedClass returns a provider's worker that has read a class, and the versions that it read. The
+// class's Secret has changed since this read. The cloud accepts only the new token.
 func newWorkerWithOutdatedClass(t *testing.T) (r *readCountingWorker, before string) {
 	t.Helper()
 	r = newReadCountingWorker(t)

@@ -208,9 +208,9 @@ func treeVersions(f observedeployment.ObjectTree) kube.MinVersions {
 	return seen
 }
 
-// ReadObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
-// Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well, because a
-// decision about live sets must not use older machines.
+// ReadObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live
+// read. Deployment is nil if the deployment is gone. If the sets are read live, the machines are read live as well,
+// because a decision about live sets must not use older machines.
 func ReadObjectTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (observedeployment.ObjectTree, error) {
 	if !a.IsManaged(in) {
 		return observedeployment.ObjectTree{}, nil

@@ -79,8 +79,8 @@ type KindAdapter[D, S setOrDeployment] struct {
 type RollbackFuncs[D, S setOrDeployment] struct {
 	IsRollbackRequested   func(D) bool // a person requests a rollback
 	RemoveRollbackRequest func(D)      // removes the request
-	// ReadFormerSet returns the set to whose template the deployment rolls back. If the set cannot be used, Former fails
-	// with a Conflict.
+	// ReadFormerSet returns the set to whose template the deployment rolls back. If the set cannot be used, ReadFormerSet
+	// fails with a Conflict.
 	ReadFormerSet    func(ctx context.Context, ref kube.Ref) (S, error)
 	HaveSameTemplate func(D, S) bool
 	RestoreTemplate  func(d D, set S, now time.Time)
@@ -444,7 +444,8 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 	return kube.MinVersions{f.Resources[0]: d.GetResourceVersion()}, nil
 }
 
-// rollbackRequesterAndReason returns who requested the return to a revision, and why; empty if no requester is recorded.
+// rollbackRequesterAndReason returns who requested the return to a revision, and why; empty if no requester is
+// recorded.
 func rollbackRequesterAndReason(d metav1.Object, revision int64) string {
 	to, words, _ := strings.Cut(d.GetAnnotations()[v1alpha1.AnnotationRolloutUndoBy], " ")
 	if to != strconv.FormatInt(revision, 10) {

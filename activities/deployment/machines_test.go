@@ -38,7 +38,8 @@ func newMachineMoves(to *v1alpha1.MachineSet, from string, machines ...*v1alpha1
 	return in
 }
 
-// worldWithOldAndNewSet holds a deployment with an old and a new set. The machines of the old set were updated in place.
+// worldWithOldAndNewSet holds a deployment with an old and a new set. The machines of the old set were updated in
+// place.
 type worldWithOldAndNewSet struct {
 	*activitiestest.World
 	oldSet, newSet     *v1alpha1.MachineSet

@@ -105,8 +105,8 @@ func finishInPlaceUpdate(m *v1alpha1.Machine, node *corev1.Node) {
 	)
 }
 
-// removeUnusedUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded keeps
-// the labels. Without the labels, the node would stay cordoned.
+// removeUnusedUpdateLabels removes the update labels from a node. A node whose update is in progress or has succeeded
+// keeps the labels. Without the labels, the node would stay cordoned.
 func removeUnusedUpdateLabels(m *v1alpha1.Machine, node *corev1.Node) {
 	now := drain.InPlaceFacts(node)
 	if now.Selected || isUpdateReadyToFinish(now) || m.Status.CurrentStatus.Phase == v1alpha1.MachineInPlaceUpdating {

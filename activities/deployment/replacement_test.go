@@ -20,8 +20,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// objectsWithMachinesDueForReplacement returns a deployment with its set and machines m-0, m-1 and so on. The machines that are
-// due for replacement come first.
+// objectsWithMachinesDueForReplacement returns a deployment with its set and machines m-0, m-1 and so on. The machines
+// that are due for replacement come first.
 func objectsWithMachinesDueForReplacement(
 	d *v1alpha1.MachineDeployment,
 	due, well int,

@@ -174,7 +174,7 @@ func TestCreateSetIsIdempotent(t *testing.T) {
 			},
 			versions,
 		)
-		assert.Len(t, w.TakeNewEvents(), 1, "one set is told of once")
+		assert.Len(t, w.TakeNewEvents(), 1, "one event for each set")
 	})
 	t.Run("a template that changes meanwhile is not numbered", func(t *testing.T) {
 		d := activitiestest.NewDeployment("d", 3)

@@ -27,9 +27,9 @@ import (
 // Activities are the activities of package drain. Workflows call the methods of Activities by name.
 type Activities struct{ Kube *kube.Kube }
 
-// DefaultMaxConcurrentDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20 concurrent
-// requests, and the API server can serve 100 drains. A cluster that loses more than 100 nodes at once has no room for
-// their pods.
+// DefaultMaxConcurrentDrains is how many nodes of a cluster are drained at a time. Source: each drain sends at most 20
+// concurrent requests, and the API server can serve 100 drains. A cluster that loses more than 100 nodes at once has no
+// room for their pods.
 const DefaultMaxConcurrentDrains = 100
 
 // Input is the input of DecideDrain: how fresh the objects that it reads must be, and what the workflow run has found
@@ -174,9 +174,9 @@ func (d *Decision) SetRemovalStep(
 	}
 }
 
-// decideRemovalStep returns how the drain removes pods now. If pods are to be evicted, decideRemovalStep asks the target cluster
-// whether it serves the eviction API. If the cluster does not answer, pods are evicted, because an eviction request
-// does no harm if the cluster has no eviction API. The next decision repeats the question.
+// decideRemovalStep returns how the drain removes pods now. If pods are to be evicted, decideRemovalStep asks the
+// target cluster whether it serves the eviction API. If the cluster does not answer, pods are evicted, because an
+// eviction request does no harm if the cluster has no eviction API. The next decision repeats the question.
 func decideRemovalStep(ctx context.Context, target *cache.Target, ladder drain.EscalationFacts) drain.Step {
 	step := drain.DecideStep(ladder)
 	if step.Means != drain.MeansEvict || ladder.Unanswered != "" {

@@ -73,8 +73,8 @@ func (a *Activities) EvictPods(ctx context.Context, in Eviction) (EvictionResult
 	return EvictNodePods(ctx, p, in)
 }
 
-// maxAttemptsWithoutAnswer is how many attempts of EvictPods may fail before the drain reports that the cluster does not
-// answer. Source: during a restart of an API server, requests fail for a few seconds; nobody has to read about it.
+// maxAttemptsWithoutAnswer is how many attempts of EvictPods may fail before the drain reports that the cluster does
+// not answer. Source: during a restart of an API server, requests fail for a few seconds; nobody has to read about it.
 const maxAttemptsWithoutAnswer = 3
 
 // ResultWithoutAnswer returns the result of an attempt of EvictPods that could not read the pods of the node because of

@@ -60,7 +60,8 @@ func (o *activityOutboundInterceptor) RecordHeartbeat(ctx context.Context, detai
 	o.Next.RecordHeartbeat(ctx, details...)
 }
 
-// sortedHeartbeatIntervals returns the times between the heartbeats of an activity that has run since begun, longest first.
+// sortedHeartbeatIntervals returns the times between the heartbeats of an activity that has run since begun, longest
+// first.
 func (p *heartbeatRecorder) sortedHeartbeatIntervals(begun time.Time) []time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -288,5 +288,6 @@ func newRetryError(ctx context.Context, message string) error {
 		temporal.ApplicationErrorOptions{NextRetryDelay: rewatchDelay, Category: temporal.ApplicationErrorCategoryBenign})
 }
 
-// failureTypeWatchEnded is the type of the error that newRetryError returns. No workflow depends on failureTypeWatchEnded.
+// failureTypeWatchEnded is the type of the error that newRetryError returns. No workflow depends on
+// failureTypeWatchEnded.
 const failureTypeWatchEnded = "WatchEnded"

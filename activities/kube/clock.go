@@ -9,8 +9,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// DecisionTime returns the time for decisions about deadlines. DecisionTime is the workflow's time, because the clock of a worker may
-// be minutes ahead or behind. If the workflow passes no time, Time returns the worker's own time.
+// DecisionTime returns the time for decisions about deadlines. DecisionTime is the workflow's time, because the clock
+// of a worker may be minutes ahead or behind. If the workflow passes no time, DecisionTime returns the worker's own
+// time.
 func (r ReadInput) DecisionTime() time.Time {
 	if r.At.IsZero() {
 		return time.Now()

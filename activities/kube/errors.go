@@ -74,9 +74,9 @@ func TokenNeededError(class string) error {
 // TokenGoneError is the failure of a creation whose bootstrap token is no longer usable.
 func TokenGoneError(message string) error { return benignFailure(FailureTypeTokenGone, message, true) }
 
-// MaxConflictRetries is how often one attempt of an activity reads an object again after a write conflict. After MaxConflictRetries
-// reads, the back-off of the retry policy applies, so that an object that changes all the time does not cause endless
-// requests.
+// MaxConflictRetries is how often one attempt of an activity reads an object again after a write conflict. After
+// MaxConflictRetries reads, the back-off of the retry policy applies, so that an object that changes all the time does
+// not cause endless requests.
 const MaxConflictRetries = 3
 
 // RepeatedConflictError is the failure of an attempt whose writes all met a conflict. RepeatedConflictError is
@@ -136,7 +136,7 @@ func isDeniedByWebhook(err error) bool {
 }
 
 // ClassifyWriteError turns the API server's answer to a write into a failure that workflows distinguish.
-// ClassifyWriteError returns a failure of type TypeRefused if RefusalMessage returns a message for the error. A
+// ClassifyWriteError returns a failure of type FailureTypeRefused if RefusalMessage returns a message for the error. A
 // temporary error becomes a refusal if the attempt began more than three seconds after the first attempt was due. The
 // API server may have applied a write although it answered with an error, so the next decision reads from the API
 // server.
@@ -188,9 +188,9 @@ func ClassifySecretError(ctx context.Context, ref Ref, doing string, err error) 
 }
 
 // ClassifyTargetError sets the failure type of an error that the API server of a target cluster returned. A refused
-// request gets TypeDenied and is retried, because people may grant the permission, or change the policy or webhook that
-// refuses. An internal error is handled as in ClassifyWriteError. ClassifyTargetError returns other errors and nil
-// unchanged.
+// request gets FailureTypeDenied and is retried, because people may grant the permission, or change the policy or
+// webhook that refuses. An internal error is handled as in ClassifyWriteError. ClassifyTargetError returns other errors
+// and nil unchanged.
 func ClassifyTargetError(ctx context.Context, err error) error {
 	switch {
 	case apierrors.IsUnauthorized(err), isDeniedByWebhook(err):

@@ -41,8 +41,8 @@ func (i *FreshTokens) Put(namespace string, ref TokenRef, secret *corev1.Secret)
 	time.AfterFunc(freshTokenTTL, func() { i.removeToken(key, secret) })
 }
 
-// Take returns the Secret of a token and removes it. The namespace is the namespace of the token's machine. Take returns
-// nil if FreshTokens does not contain the token.
+// Take returns the Secret of a token and removes it. The namespace is the namespace of the token's machine. Take
+// returns nil if FreshTokens does not contain the token.
 func (i *FreshTokens) Take(namespace string, ref TokenRef) *corev1.Secret {
 	if i == nil {
 		return nil

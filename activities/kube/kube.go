@@ -99,7 +99,8 @@ func (a *Kube) Deployments(namespace string) machinev1alpha1.MachineDeploymentIn
 
 // NeedsLiveRead reports whether the facts must be read live. In a local activity, NeedsLiveRead returns
 // CacheBehindError if the caches are behind. The workflow then runs a regular activity, which waits longer and then
-// reads live. NeedsLiveRead returns a failure of type TypeRewound if an API server was restored to an earlier state.
+// reads live. NeedsLiveRead returns a failure of type FailureTypeRewound if an API server was restored to an earlier
+// state.
 func (a *Kube) NeedsLiveRead(ctx context.Context, in ReadInput) (live bool, err error) {
 	a.Cluster.KeepTargetConnected(in.Ref.Namespace)
 	if in.Live {
@@ -207,7 +208,7 @@ func (a *Kube) ReadMachine(ctx context.Context, in ReadInput) (m *v1alpha1.Machi
 }
 
 // ReadNode returns the node of a machine, live or from the cache; nil if the machine has no node. If the machine is
-// being deleted and its target cluster does not answer within TargetReadTimeout, Node uses the cache.
+// being deleted and its target cluster does not answer within TargetReadTimeout, ReadNode uses the cache.
 func (a *Kube) ReadNode(ctx context.Context, m *v1alpha1.Machine, live bool) (*corev1.Node, error) {
 	if !live {
 		return a.Cluster.NodeOfMachine(m), nil

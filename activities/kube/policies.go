@@ -22,9 +22,9 @@ const (
 // caches.
 const TargetReadTimeout = time.Second
 
-// TokenRequestTimeout is the timeout of the requests about one bootstrap token to a target cluster. A worker has a limited
-// number of slots, and a target cluster that does not answer must not occupy a slot for long. Source: the third of a
-// usual timeout of a request to an API server, and many times the time that a loaded API server takes.
+// TokenRequestTimeout is the timeout of the requests about one bootstrap token to a target cluster. A worker has a
+// limited number of slots, and a target cluster that does not answer must not occupy a slot for long. Source: the third
+// of a usual timeout of a request to an API server, and many times the time that a loaded API server takes.
 const TokenRequestTimeout = 10 * time.Second
 
 // Back-offs and limits of cloud calls.

@@ -23,13 +23,13 @@ type ClassesWithoutToken struct {
 	classes map[string]string // versions of the class and its Secrets, by namespace/name of the class
 }
 
-// maxClassesWithoutToken is the maximum number of recorded classes. Source: 1000 records need about a tenth of a MiB, and
-// no fleet uses so many classes.
+// maxClassesWithoutToken is the maximum number of recorded classes. Source: 1000 records need about a tenth of a MiB,
+// and no fleet uses so many classes.
 const maxClassesWithoutToken = 1000
 
-// Add records that the user data of a class with these versions has no placeholder for a token. If maxClassesWithoutToken
-// classes are already recorded, Add first removes all records, because most of the classes probably no longer exist.
-// The instances of an existing class get a token until the class is recorded again.
+// Add records that the user data of a class with these versions has no placeholder for a token. If
+// maxClassesWithoutToken classes are already recorded, Add first removes all records, because most of the classes
+// probably no longer exist. The instances of an existing class get a token until the class is recorded again.
 func (t *ClassesWithoutToken) Add(namespace, class, versions string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

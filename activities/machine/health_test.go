@@ -119,7 +119,7 @@ func TestDecideMachineSetsPhaseFromNode(t *testing.T) {
 		w = activitiestest.NewWorld(t, m, activitiestest.NewNode(), activitiestest.NewClass())
 		d, err = activitiestest.RunActivity[machine.Decision](w, newActivities(w.Kube).DecideAfterCreate, made)
 		require.NoError(t, err)
-		assert.Equal(t, attention.NeedDeletion, d.Need, "whose instance is to be on record all the same")
+		assert.Equal(t, attention.NeedDeletion, d.Need, "the instance must be recorded nevertheless")
 		assert.Nil(t, d.Health)
 
 		w = activitiestest.NewWorld(t)

@@ -67,16 +67,16 @@ func (a *Activities) SyncNode(ctx context.Context, in kube.ReadInput) (kube.MinV
 	return nil, kube.RepeatedConflictError(in.Ref)
 }
 
-// isFirstMetadataWrite reports whether no machine has written to a node yet, and only metadata must be written. While a node
-// joins, other controllers write the node several times a second. A patch of Millwright's metadata cannot revert these
-// writes, but an update of the taint list or the capacity can.
+// isFirstMetadataWrite reports whether no machine has written to a node yet, and only metadata must be written. While a
+// node joins, other controllers write the node several times a second. A patch of Millwright's metadata cannot revert
+// these writes, but an update of the taint list or the capacity can.
 func isFirstMetadataWrite(node *corev1.Node, changes nodesync.Changes) bool {
 	return node.Labels[v1alpha1.LabelMachineName] == "" && changes.Finalizer && changes.Taints.IsEmpty() &&
 		changes.Capacity.IsEmpty()
 }
 
-// withScaleDownDisabledDuringRollout adds annotations to the first write of a node while its deployment is rolled out. The
-// annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
+// withScaleDownDisabledDuringRollout adds annotations to the first write of a node while its deployment is rolled out.
+// The annotations keep the cluster autoscaler from removing the node. Without the annotations in the first write, the
 // rollout would need a second write. At its end, the rollout removes the annotations.
 func (a *Activities) withScaleDownDisabledDuringRollout(
 	set *v1alpha1.MachineSet,
@@ -149,8 +149,8 @@ func (a *Activities) nodeToWrite(
 	return a.Kube.ReadNode(ctx, m, true)
 }
 
-// writeNodeUnlessMachineIsGone writes changes to a node if the node has not changed since it was read. If the changes add
-// Millwright's finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is
+// writeNodeUnlessMachineIsGone writes changes to a node if the node has not changed since it was read. If the changes
+// add Millwright's finalizer, the machine is first read live. If the machine is gone or is being deleted, nothing is
 // written. A person may have removed the machine's finalizer by force. A new finalizer on the node would then stay
 // until the next sweep for orphans. The machine is read after the node. If a person removes both finalizers after the
 // read, the node's resource version changes, and the write fails with a conflict. patchNewNode needs no live read of

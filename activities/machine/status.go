@@ -224,8 +224,9 @@ func CopyWithReport(m *v1alpha1.Machine, in Report, stamp time.Time) *v1alpha1.M
 	return m
 }
 
-// setWaitExplanation writes into the current operation of a machine what the machine waits for. If the machine is blocked,
-// setWaitExplanation also writes the condition Blocked. class is the machine's class; nil: the machine has no class.
+// setWaitExplanation writes into the current operation of a machine what the machine waits for. If the machine is
+// blocked, setWaitExplanation also writes the condition Blocked. class is the machine's class; nil: the machine has no
+// class.
 func setWaitExplanation(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now time.Time) {
 	s, operation := &m.Status, m.Status.CurrentOperation
 	s.Conditions = slices.DeleteFunc(
@@ -248,8 +249,9 @@ func setWaitExplanation(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now t
 	}
 }
 
-// withClassKindIgnoredMessage returns the conditions of a report. A class reference may name a kind, which has no effect.
-// If the class reference names a kind, the message of a true condition ClassReady says that the kind is ignored.
+// withClassKindIgnoredMessage returns the conditions of a report. A class reference may name a kind, which has no
+// effect. If the class reference names a kind, the message of a true condition ClassReady says that the kind is
+// ignored.
 func withClassKindIgnoredMessage(conditions []Condition, class v1alpha1.ClassSpec) []Condition {
 	ignored := kube.IgnoredKindMessage(class)
 	return list.Map(conditions, func(c Condition) Condition {

@@ -42,8 +42,8 @@ func (a *Activities) IssueToken(ctx context.Context, in TokenRequest) (kube.Toke
 	return a.issueToken(ctx, m, in.Attempt, in.Expires, in.Read.TimeToRecord(ctx))
 }
 
-// maxTokenNameAttempts is the largest number of names that are tried. 36^6 token IDs exist, so ten collisions in a row are a
-// bug.
+// maxTokenNameAttempts is the largest number of names that are tried. 36^6 token IDs exist, so ten collisions in a row
+// are a bug.
 const maxTokenNameAttempts = 10
 
 // issueToken creates a bootstrap token for one attempt to create a machine's instance, valid until expires. A repeated
@@ -132,8 +132,8 @@ const (
 	tokenIDLength = 6
 )
 
-// deriveTokenID returns the public half of a token. The ID is derived from the machine's UID and the attempt, so that the
-// same attempt finds its token again.
+// deriveTokenID returns the public half of a token. The ID is derived from the machine's UID and the attempt, so that
+// the same attempt finds its token again.
 func deriveTokenID(uid types.UID, attempt string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%d", uid, attempt, n))
 	rest := binary.BigEndian.Uint64(sum[:])

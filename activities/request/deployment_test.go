@@ -44,8 +44,8 @@ func machineSetAndItsMachine(d *v1alpha1.MachineDeployment, name, class, revisio
 	}
 }
 
-// deploymentInRolloutWithObjects returns a deployment in a rollout from revision 1 to 2. The rollout waits for the approval of its
-// only step.
+// deploymentInRolloutWithObjects returns a deployment in a rollout from revision 1 to 2. The rollout waits for the
+// approval of its only step.
 func deploymentInRolloutWithObjects(
 	change ...func(*v1alpha1.MachineDeployment),
 ) (*v1alpha1.MachineDeployment, []runtime.Object) {

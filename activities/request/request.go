@@ -61,8 +61,8 @@ func ForeignNamespaceRefusal(namespace string) Answer {
 		`: its flags leave it out, or another controller is at work there; "millwright doctor" says which`}
 }
 
-// patchRequestedObject calls decide for the object of a request, writes the returned patch, and returns the resource version of
-// the object.
+// patchRequestedObject calls decide for the object of a request, writes the returned patch, and returns the resource
+// version of the object.
 func (a *Activities) patchRequestedObject(
 	ctx context.Context,
 	in Request,

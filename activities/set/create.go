@@ -67,10 +67,10 @@ func MayStillCreateMachines(now, decided metav1.Object) bool {
 // activity's StartToCloseTimeout, which leaves time for the last creations to end.
 const maxCreationStartTime = 10 * time.Second
 
-// CreateWithSlowStart creates the machines of a batch: one machine, then two, then four in parallel. CreateWithSlowStart stops
-// after the first rejection. The function create creates one machine, and returns the machine's resource version. An
-// event on the set reports a rejection. CreateWithSlowStart ends early and without an error after 10 s, or once wanted
-// returns false. The next decision lists the machines that are still missing.
+// CreateWithSlowStart creates the machines of a batch: one machine, then two, then four in parallel.
+// CreateWithSlowStart stops after the first rejection. The function create creates one machine, and returns the
+// machine's resource version. An event on the set reports a rejection. CreateWithSlowStart ends early and without an
+// error after 10 s, or once wanted returns false. The next decision lists the machines that are still missing.
 func CreateWithSlowStart(
 	ctx context.Context,
 	k *kube.Kube,

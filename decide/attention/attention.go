@@ -15,7 +15,7 @@ import (
 // Need is the kind of pending work that an object has.
 type Need string
 
-// The needs of an object. Nothing means that the object has no pending work.
+// The needs of an object. NeedNothing means that the object has no pending work.
 const (
 	NeedNothing      Need = ""
 	NeedInstance     Need = "Instance" // a machine has no instance, or no initialised instance
@@ -78,7 +78,8 @@ func (d Decision) NeedsNothing() bool { return d.Need == NeedNothing }
 // or remains on a Secret that no class needs.
 const NeedFinalizers Need = "Finalizers"
 
-// NeedServingReport is the need of a MachineClass whose status does not show whether a worker serves the class's provider.
+// NeedServingReport is the need of a MachineClass whose status does not show whether a worker serves the class's
+// provider.
 const NeedServingReport Need = "Serve"
 
 // ClassFacts holds the facts about a MachineClass and the Secrets of its namespace.

@@ -47,7 +47,7 @@ func LaterStage(a, b Stage) Stage {
 	return a
 }
 
-// NextStage returns the stage that follows s. After(Release) is Release.
+// NextStage returns the stage that follows s. NextStage(StageRemoveFinalizer) is StageRemoveFinalizer.
 func NextStage(s Stage) Stage {
 	all := orderedStages()
 	return all[min(slices.Index(all, s)+1, len(all)-1)]
@@ -90,7 +90,7 @@ type Step struct {
 	Empty     bool   // this run found no pod to remove, and the status does not record this yet
 	Stays     bool   // an operator requested abandon-instance, so that the instance may still run
 	Hurry     bool   // an operator allows the deletion to continue even if the target cluster does not answer
-	// like Hurry, but requested with the command force; only in the stages before Instance
+	// like Hurry, but requested with the command force; only in the stages before StageDeleteInstance
 	Force bool `json:",omitzero"`
 	Ask   bool `json:",omitzero"` // the provider can tell who owns the node
 }
@@ -131,7 +131,7 @@ func Decide(f Facts) Step {
 
 // needsTerminatingCondition reports whether the node gets the condition Terminating in this stage: at the start of the
 // deletion, or during a drain that the status records. The status does not record the drain of a node without pods. A
-// node without pods gets the condition Terminating only if AsMCM is set.
+// node without pods gets the condition Terminating only if BehavesAsMCM is set.
 func (f Facts) needsTerminatingCondition(stage Stage) bool {
 	if stage == StageDrain {
 		return f.RecordedStage == StageDrain || f.BehavesAsMCM
@@ -167,8 +167,8 @@ func (f Facts) stepForStage(s Stage) Step {
 	}[s]}
 }
 
-// ownershipDoubtStep stops a stage because the owner of the node is in doubt. If Skip is set, the deletion continues
-// without the node.
+// ownershipDoubtStep stops a stage because the owner of the node is in doubt. If SkipDrainReason is set, the deletion
+// continues without the node.
 func (f Facts) ownershipDoubtStep() Step {
 	if f.SkipDrainReason != "" {
 		return Step{}
@@ -176,8 +176,8 @@ func (f Facts) ownershipDoubtStep() Step {
 	return Step{Why: f.Owner.Why, BlockedBy: []string{vocabulary.BlockedByOwnershipDoubt}, Ask: f.Owner.Ask}
 }
 
-// reasonNotToDrain returns why the node is not drained; empty: the node is drained. While the owner of the node is in doubt,
-// only an operator can skip the drain.
+// reasonNotToDrain returns why the node is not drained; empty: the node is drained. While the owner of the node is in
+// doubt, only an operator can skip the drain.
 func (f Facts) reasonNotToDrain() string {
 	if f.Owner.HasOwnerKind(ownership.OwnerInDoubt) {
 		return f.SkipDrainReason

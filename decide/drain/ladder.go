@@ -97,8 +97,8 @@ func DecideStep(l EscalationFacts) Step {
 	}
 }
 
-// awaitClusterStep waits for a cluster that does not answer. If an operator forces the drain, the drain ends, because the
-// cluster cannot even kill the pods.
+// awaitClusterStep waits for a cluster that does not answer. If an operator forces the drain, the drain ends, because
+// the cluster cannot even kill the pods.
 func (l EscalationFacts) awaitClusterStep() Step {
 	if l.Force != "" {
 		return Step{Means: MeansKill, Over: true, Why: "the remaining pods stay: " + l.Force + "; " + l.Unanswered}
@@ -156,9 +156,9 @@ func (l EscalationFacts) ForceReason() string {
 }
 
 // unusableNodeDeadline returns when the pods of an unusable node are killed; zero: the node is usable. The time is
-// unusableNodeTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set, unusableNodeDeadline
-// returns the time of the next check. The breaker protects containers that still run on the node: the node may only
-// have lost its connection, or the provider may have searched in the wrong account.
+// unusableNodeTimeout after UnusableSince, or UnusableSince if the node is Lost. While Breaker is set,
+// unusableNodeDeadline returns the time of the next check. The breaker protects containers that still run on the node:
+// the node may only have lost its connection, or the provider may have searched in the wrong account.
 func (l EscalationFacts) unusableNodeDeadline() time.Time {
 	if l.Unusable == "" || l.UnusableSince.IsZero() {
 		return time.Time{}
@@ -205,8 +205,8 @@ type meansWithPhrases struct {
 	reason         string // why the means is not Evict; empty: the means is Evict
 }
 
-// meansUntilDeadline returns the means that the drain uses until the deadline. A drain that has used DeleteInOrder never
-// returns to Evict, even if the present worker does not know whether the API server supports evictions.
+// meansUntilDeadline returns the means that the drain uses until the deadline. A drain that has used DeleteInOrder
+// never returns to Evict, even if the present worker does not know whether the API server supports evictions.
 func (l EscalationFacts) meansUntilDeadline() meansWithPhrases {
 	if l.NoEviction == "" && l.Reached != MeansDeleteInOrder {
 		return meansWithPhrases{means: MeansEvict, verb: "evicts", nextVerb: "deletes"}

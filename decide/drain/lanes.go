@@ -11,16 +11,16 @@ import (
 	"millwright/decide/phrase"
 )
 
-// removalSequence is a group of pods with volumes that are removed one after the other. The next pod is removed when the
-// volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes one at a
-// time, so that a node with dozens of volumes does not exceed its cloud's rate of attachments and detachments.
+// removalSequence is a group of pods with volumes that are removed one after the other. The next pod is removed when
+// the volumes of the previous pod are attached to another node. Source of the lanes: MCM evicts pods with volumes one
+// at a time, so that a node with dozens of volumes does not exceed its cloud's rate of attachments and detachments.
 type removalSequence struct {
 	isBusy bool
 	cause  blockCause // the volume for which the lane has waited longest; zero: none
 }
 
-// removalSequences assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel, pods
-// share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
+// removalSequences assigns each pod to a lane. Without Parallel, all pods with volumes share one lane. With Parallel,
+// pods share a lane if they have a StatefulSet, a budget or a volume in common, directly or through other pods.
 type removalSequences struct {
 	allowsParallel bool
 	parentKeys     map[string]string // union-find forest of the sharing keys: each tree is one lane
@@ -55,8 +55,8 @@ func newRemovalSequences(views []*podState, departed []awaitedVolume, parallel b
 	return l
 }
 
-// sequenceOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod finished
-// and is not being deleted.
+// sequenceOfPod returns the lane of a pod. A pod gets its own empty lane if the pod has no volumes, or if the pod
+// finished and is not being deleted.
 func (l *removalSequences) sequenceOfPod(p Pod) *removalSequence {
 	if len(p.Volumes) == 0 || p.Finished && !p.isLeaving() {
 		return &removalSequence{}
@@ -125,8 +125,8 @@ func NewDepartedPod(p Pod, now time.Time) DepartedPod {
 // enough for 128 volumes with names of 80 bytes, and a cloud attaches at most 128 volumes to a node.
 const maxDepartedPodsBytes = 128 << 10
 
-// limitDepartedPods returns as many departed pods as fit into maxDepartedPodsBytes, starting with the first. Lanes do not
-// wait for the volumes of the other departed pods.
+// limitDepartedPods returns as many departed pods as fit into maxDepartedPodsBytes, starting with the first. Lanes do
+// not wait for the volumes of the other departed pods.
 func limitDepartedPods(all []DepartedPod) []DepartedPod {
 	bytes := 0
 	for i, d := range all {

@@ -28,8 +28,8 @@ func (b DisruptionBudget) IsMisconfigured() bool {
 		(b.selectsUnmanagedPods() || b.ExpectedPods > 0 && b.DesiredHealthy >= b.ExpectedPods)
 }
 
-// selectsUnmanagedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller that
-// defines the expected number of pods. Source: Kubernetes' disruption controller, which reports such pods with the
+// selectsUnmanagedPods reports whether a budget in percent, or with maxUnavailable, selects pods without a controller
+// that defines the expected number of pods. Source: Kubernetes' disruption controller, which reports such pods with the
 // event UnmanagedPods.
 func (b DisruptionBudget) selectsUnmanagedPods() bool {
 	return b.ExpectedPods == 0 && b.CurrentHealthy > 0

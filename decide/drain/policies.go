@@ -13,13 +13,13 @@ const (
 	// timePerEvictRetry is how much time each of the maxEvictRetries adds to the deadline of evictions. Source of
 	// timePerEvictRetry: MCM's pause between two evictions of a pod.
 	timePerEvictRetry = 20 * time.Second
-	// extraWaitAfterGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of extraWaitAfterGrace: MCM
-	// waits 30 s for a pod to end.
+	// extraWaitAfterGrace is how long a drain waits for a deleted pod after the pod's grace period. Source of
+	// extraWaitAfterGrace: MCM waits 30 s for a pod to end.
 	extraWaitAfterGrace = 30 * time.Second
 )
 
-// StepOverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of StepOverdueAfter: a
-// worker restarts in less than a minute.
+// StepOverdueAfter is how late a step may begin after its deadline before the delay is reported. Source of
+// StepOverdueAfter: a worker restarts in less than a minute.
 const StepOverdueAfter = time.Minute
 
 // Pauses between two probes of a budget that allows no eviction. A probe is an eviction that the budget's status, which
@@ -35,8 +35,8 @@ const (
 // volumes that no pod uses.
 const slowVolumeAfter = 30 * time.Second
 
-// stuckPodAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckPodAfter: Karpenter uses
-// the same value.
+// stuckPodAfter is how long after its grace period a terminating pod counts as stuck. Source of stuckPodAfter:
+// Karpenter uses the same value.
 const stuckPodAfter = time.Minute
 
 // Pauses before the next request for a pod. The activity that sends the request adds jitter.

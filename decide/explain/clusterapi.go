@@ -166,7 +166,7 @@ type ClusterAPIMachine struct {
 	Unhandled       bool      // no controller of Cluster API has handled the machine in this stage
 	// in the stage OwnDrain: the Millwright Machine that shows the state of the drain, if known
 	DrainingMachine Machine
-	// HasFailed means that the object that the stage creates existed and is gone, or that the stage has failed. A Lost
+	// HasFailed means that the object that the stage creates existed and is gone, or that the stage has failed. Such a
 	// machine counts as blocked at once.
 	HasFailed bool
 	Now       time.Time // time of the decision

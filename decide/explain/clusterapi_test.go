@@ -112,7 +112,8 @@ func TestWaitSentencesOfClusterAPIMachines(t *testing.T) {
 	}
 }
 
-// A Cluster API machine counts as blocked after the limit of its stage. A Lost machine counts as blocked at once.
+// A Cluster API machine counts as blocked after the limit of its stage. A machine with HasFailed counts as blocked at
+// once.
 func TestBlockerStartOfClusterAPIMachine(t *testing.T) {
 	for stage, after := range map[explain.Stage]time.Duration{
 		explain.StageBootstrap: 2 * time.Minute, explain.StageInfrastructure: 5 * time.Minute, explain.StageJoin: 10 * time.Minute,

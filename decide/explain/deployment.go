@@ -17,11 +17,12 @@ type Deployment struct {
 	HasPendingChanges bool
 	IsClusterAPI      bool   // the deployment is a Cluster API MachineDeployment
 	ResumeCommand     string // command that ends the pause of the deployment or its Cluster; empty: no such pause
-	// why the machines stay on an earlier revision, without Next and Command; zero: the machines follow the template
+	// why the machines stay on an earlier revision, without NextEvent and Command; zero: the machines follow the template
 	PinWait               WaitState
 	ReplacementHoldReason string    // why failed machines are not replaced now; empty: they are replaced, or none failed
 	ReplacementHoldSince  time.Time // when ReplacementHoldReason began; zero: the hold begins now
-	// RolloutStep describes the rollout step that ends by itself at Until; empty: the rollout is not in such a step.
+	// RolloutStep describes the rollout step that ends by itself at RolloutStepEnd; empty: the rollout is not in such a
+	// step.
 	RolloutStep    string
 	RolloutStepEnd time.Time
 	Sets           []MachineSet // the deployment's sets; their Machines are empty

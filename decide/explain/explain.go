@@ -70,8 +70,8 @@ func (w WaitState) sinceText(now time.Time) string {
 	return phrase.TextIf(!w.Since.IsZero(), " (since %s)", phrase.ClockText(w.Since, now))
 }
 
-// nextEventText describes the next event and the command. nextEventText contains a time instead of the remaining duration, so
-// that the status text stays the same at each evaluation.
+// nextEventText describes the next event and the command. nextEventText contains a time instead of the remaining
+// duration, so that the status text stays the same at each evaluation.
 func (w WaitState) nextEventText(n int, when string, now time.Time) string {
 	at := phrase.TextIf(!w.NextEventTime.IsZero(), " "+when, phrase.ClockText(w.NextEventTime, now))
 	return phrase.TextIf(

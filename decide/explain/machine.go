@@ -140,8 +140,8 @@ func (m Machine) goal() PhraseForms {
 	}
 }
 
-// nextEventWords returns what happens at the end of the step, and the time. The deletion of an instance has no deadline,
-// because the provider's call is repeated.
+// nextEventWords returns what happens at the end of the step, and the time. The deletion of an instance has no
+// deadline, because the provider's call is repeated.
 func (m Machine) nextEventWords() (PhraseForms, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeldByOperator:

@@ -121,8 +121,8 @@ func (s MachineSet) noCreationCause(c Condition) (cause, command string) {
 	return fmt.Sprintf("set %s creates no machine: %s", s.Name, strings.ReplaceAll(c.Message, "\n", " ")), command
 }
 
-// keyRemovalCommand returns the command that removes a label or an annotation from the set, or from the deployment if one
-// is named.
+// keyRemovalCommand returns the command that removes a label or an annotation from the set, or from the deployment if
+// one is named.
 func (s MachineSet) keyRemovalCommand(verb, deployment, key string) string {
 	if deployment != "" {
 		return fmt.Sprintf("kubectl %s machinedeployment -n %s %s %s-", verb, s.Namespace, deployment, key)

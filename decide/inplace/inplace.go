@@ -34,8 +34,8 @@ type Node struct {
 // Step is the next step of an in-place update.
 type Step string
 
-// The next steps of an in-place update. Nothing means that no step is left, or that Millwright waits for the rollout, a
-// person or the agent.
+// The next steps of an in-place update. StepNothing means that no step is left, or that Millwright waits for the
+// rollout, a person or the agent.
 const (
 	StepNothing          Step = ""
 	StepWriteCondition   Step = "Condition" // write the condition that the labels request

@@ -167,7 +167,8 @@ func (d *reasonCollector) diffTaints(wanted, applied, has []Taint) TaintEdit {
 	return edit
 }
 
-// updateAppliedRecord updates a record of what was applied. If nothing is wanted, updateAppliedRecord removes the annotation.
+// updateAppliedRecord updates a record of what was applied. If nothing is wanted, updateAppliedRecord removes the
+// annotation.
 func (d *reasonCollector) updateAppliedRecord(of string, edit *MapEdit, key, text string, has map[string]string) {
 	if text != "" {
 		edit.SetKey(key, text)
@@ -219,8 +220,8 @@ func (e MapEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 // IsEmpty reports whether there is no change.
 func (e TaintEdit) IsEmpty() bool { return len(e.Set) == 0 && len(e.Remove) == 0 }
 
-// maxListedReasons is the largest number of reasons that Why lists. Source of maxListedReasons: a drain also lists 20
-// pods, and a status must stay readable.
+// maxListedReasons is the largest number of reasons that Sentence lists. Source of maxListedReasons: a drain also lists
+// 20 pods, and a status must stay readable.
 const maxListedReasons = 20
 
 // Sentence describes the changes in one sentence, by keys and without values: "node lacks label a, has taint

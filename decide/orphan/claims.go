@@ -25,9 +25,9 @@ func newClaimIndex(machines []Machine) claimIndex {
 	return c
 }
 
-// claimingMachine returns the machine that claims an instance, and why; an empty reason means that no machine claims the
-// instance. A machine of another namespace may have been moved there before its provider ID was recorded. For such a
-// machine, only the name links the machine to the instance. In the class's namespace, a machine of the same name with
+// claimingMachine returns the machine that claims an instance, and why; an empty reason means that no machine claims
+// the instance. A machine of another namespace may have been moved there before its provider ID was recorded. For such
+// a machine, only the name links the machine to the instance. In the class's namespace, a machine of the same name with
 // another UID was created later, and claims nothing.
 func (c claimIndex) claimingMachine(i Instance) (m Machine, why string) {
 	if m, found := c.machineByUID[i.MachineUID]; found {
@@ -51,9 +51,9 @@ func (c claimIndex) isUnclaimed(i Instance) bool {
 	return i.ProviderID != "" && i.MachineName != "" && !named && !here && !moved
 }
 
-// ownerUncertaintyReason returns why the owner of an instance without a UID tag is not known; empty: the instance belongs to
-// a machine. Other controllers tag instances only with the machine's name. The machine of that name adopts such an
-// instance, unless the machine's provider ID names another instance.
+// ownerUncertaintyReason returns why the owner of an instance without a UID tag is not known; empty: the instance
+// belongs to a machine. Other controllers tag instances only with the machine's name. The machine of that name adopts
+// such an instance, unless the machine's provider ID names another instance.
 func (c claimIndex) ownerUncertaintyReason(i Instance) string {
 	namesake, found := c.localMachineByName[i.MachineName]
 	_, named := c.machineByProviderID[i.ProviderID]

@@ -64,8 +64,8 @@ type Settings struct {
 // history of the sweep names all deleted instances.
 const MaxDeletionsPerSweep = 25
 
-// The breaker opens if there are more than breakerToleratedOrphans orphans, and more than 1/breakerInstancesPerOrphan of the class's
-// instances are orphans. In this case, Machine objects are probably missing.
+// The breaker opens if there are more than breakerToleratedOrphans orphans, and more than 1/breakerInstancesPerOrphan
+// of the class's instances are orphans. In this case, Machine objects are probably missing.
 const (
 	breakerToleratedOrphans   = 2
 	breakerInstancesPerOrphan = 10

@@ -123,8 +123,8 @@ func JoinNames(names []string, most int, separator string) string {
 	return JoinNamesWithTotal(names, len(names), most, separator)
 }
 
-// JoinNamesWithTotal returns the result of JoinNames for a list of `all` names. The parameter names needs to contain only
-// the first `most` names of this list.
+// JoinNamesWithTotal returns the result of JoinNames for a list of `all` names. The parameter names needs to contain
+// only the first `most` names of this list.
 func JoinNamesWithTotal(names []string, all, most int, separator string) string {
 	if all <= most {
 		return strings.Join(names, separator)
@@ -156,7 +156,8 @@ func NonEmptyTexts(texts ...string) []string {
 // PausedSentence returns Cluster API's message for an object of this kind that is paused by its annotation.
 func PausedSentence(kind string) string { return kind + " has the cluster.x-k8s.io/paused annotation" }
 
-// NodeText returns a text for the node of a machine. Without a name, only the machine's provider ID identifies the node.
+// NodeText returns a text for the node of a machine. Without a name, only the machine's provider ID identifies the
+// node.
 func NodeText(name string) string {
 	if name == "" {
 		return "the node with its provider ID"

@@ -97,8 +97,8 @@ func (s Settings) isEnabled(check string) bool {
 
 // The largest allowed differences in minor versions.
 const (
-	// maxMachineMinorLag is how many minor versions machines may be older than the control plane. Source of maxMachineMinorLag:
-	// Kubernetes' version skew policy.
+	// maxMachineMinorLag is how many minor versions machines may be older than the control plane. Source of
+	// maxMachineMinorLag: Kubernetes' version skew policy.
 	maxMachineMinorLag = 3
 	// maxKubeadmMinorSkew is how many minor versions kubeadm may be older or newer than the control plane. Source of
 	// maxKubeadmMinorSkew: Cluster API's documentation, "less than 2 minor versions".

@@ -61,9 +61,9 @@ func Decide(f Facts) Decision {
 	return keepPreservation(f, value)
 }
 
-// PreventsReplacement reports whether preservation prevents the replacement of a Failed machine. If the machine has a recorded
-// end, PreventsReplacement only checks whether the end has passed. Without a recorded end, PreventsReplacement evaluates the
-// annotations. PreventsReplacement does not affect deletions that a person requested.
+// PreventsReplacement reports whether preservation prevents the replacement of a Failed machine. If the machine has a
+// recorded end, PreventsReplacement only checks whether the end has passed. Without a recorded end, PreventsReplacement
+// evaluates the annotations. PreventsReplacement does not affect deletions that a person requested.
 func PreventsReplacement(f Facts) bool {
 	if !f.Expiry.IsZero() {
 		return !f.isExpired()
@@ -230,9 +230,9 @@ func (c NodeChanges) IsEmpty() bool {
 	return c.Annotations.IsEmpty() && !c.AddsTaint && !c.RemovesTaint && c.Condition == nil
 }
 
-// disableNodeScaleDown adds the annotation that stops the autoscaler from removing the node. If the machine is Failed, disableNodeScaleDown
-// also adds the taint that keeps new pods away. disableNodeScaleDown does not change a cordon or an annotation that another party
-// set.
+// disableNodeScaleDown adds the annotation that stops the autoscaler from removing the node. If the machine is Failed,
+// disableNodeScaleDown also adds the taint that keeps new pods away. disableNodeScaleDown does not change a cordon or
+// an annotation that another party set.
 func (l *changeCollector) disableNodeScaleDown(f Facts) {
 	ours := f.DisabledByUs.Text == vocabulary.ValueScaleDownDisabled
 	if !f.ScaleDownDisabled.Present || ours && f.ScaleDownDisabled.Text != vocabulary.ValueScaleDownDisabled {
@@ -268,9 +268,9 @@ func (l *changeCollector) removeTaint() {
 	l.addReason("node has the taint of a preserved failed machine")
 }
 
-// recordNodeAnnotation copies the node's value to the machine's record. If the node has a known value, recordNodeAnnotation
-// removes the machine's own annotation, so that only one annotation applies. If forget is true, recordNodeAnnotation also
-// removes the annotation that requested the preservation, except the value false.
+// recordNodeAnnotation copies the node's value to the machine's record. If the node has a known value,
+// recordNodeAnnotation removes the machine's own annotation, so that only one annotation applies. If forget is true,
+// recordNodeAnnotation also removes the annotation that requested the preservation, except the value false.
 func (l *changeCollector) recordNodeAnnotation(f Facts, forget bool) {
 	nodeSays := f.OnNode.Text
 	if forget && requestsPreservation(nodeSays) {

@@ -36,8 +36,8 @@ func TestPreservationSteps(t *testing.T) {
 	}, d)
 }
 
-// checkResumptionAfterEachWrite executes the writes of a decision one by one, with a new call of Decide one hour after each write.
-// The result must be the same as without interruptions.
+// checkResumptionAfterEachWrite executes the writes of a decision one by one, with a new call of Decide one hour after
+// each write. The result must be the same as without interruptions.
 func checkResumptionAfterEachWrite(t *testing.T, f preserve.Facts) {
 	t.Helper()
 	want := applyAllChanges(t, f)

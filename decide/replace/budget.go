@@ -22,8 +22,8 @@ type domainState struct {
 	budget                    int      // replacement budget of the domain
 }
 
-// grantReplacementsWithinBudget grants replacements to the waiting machines in their order, within the budget of each domain.
-// grantReplacementsWithinBudget returns one sentence for each grant.
+// grantReplacementsWithinBudget grants replacements to the waiting machines in their order, within the budget of each
+// domain. grantReplacementsWithinBudget returns one sentence for each grant.
 func (d *Decision) grantReplacementsWithinBudget(o Facts, r grantReview, waiting []Machine) (steps []string) {
 	domains := domainsByName(o, r, waiting)
 	for _, m := range waiting {
@@ -60,9 +60,9 @@ func (d *Decision) grantReplacementsWithinBudget(o Facts, r grantReview, waiting
 	return steps
 }
 
-// grantReplacementsRegardlessOfBudget grants the replacement of each waiting machine that is replaced regardless of the budget
-// and the breaker. If the annotation of an earlier grant was not written, grantReplacementsRegardlessOfBudget annotates the
-// machine now.
+// grantReplacementsRegardlessOfBudget grants the replacement of each waiting machine that is replaced regardless of the
+// budget and the breaker. If the annotation of an earlier grant was not written, grantReplacementsRegardlessOfBudget
+// annotates the machine now.
 func (d *Decision) grantReplacementsRegardlessOfBudget(o Facts, r *grantReview, waiting []Machine) (steps []string) {
 	free := map[string]bool{} // UIDs of machines that are replaced regardless of the budget and the breaker
 	for _, m := range o.Machines {

@@ -47,8 +47,8 @@ type ReplacementGrant struct {
 
 // NodeCounts holds the numbers of nodes in the whole target cluster, not of one deployment.
 type NodeCounts struct {
-	// UnknownStatesReason is why the states of the nodes are not known, as a sentence without a period; empty: the states are
-	// known.
+	// UnknownStatesReason is why the states of the nodes are not known, as a sentence without a period; empty: the states
+	// are known.
 	UnknownStatesReason string
 
 	Joined int // number of machines that have joined
@@ -57,7 +57,7 @@ type NodeCounts struct {
 	// RecoveryTimes has the time of the last recovery of each node that is not dead, in any order. A node that was never
 	// unhealthy has no entry.
 	RecoveryTimes  []time.Time
-	UncheckedNodes []Node // nodes that count in Joined, and are not yet in Dead or Recovered
+	UncheckedNodes []Node // nodes that count in Joined, and are not yet in Dead or RecoveryTimes
 }
 
 // Node is the node of one machine.
@@ -68,7 +68,7 @@ type Node struct {
 	RecoveredAt             time.Time // time of the last recovery if the node is healthy; zero: the node was never unhealthy
 }
 
-// WithUncheckedNodesCounted adds the nodes of Unjudged to Dead and Recovered.
+// WithUncheckedNodesCounted adds the nodes of UncheckedNodes to Dead and RecoveryTimes.
 func (n NodeCounts) WithUncheckedNodesCounted() NodeCounts {
 	n.RecoveryTimes = slices.Clone(n.RecoveryTimes)
 	for _, node := range n.UncheckedNodes {
@@ -106,14 +106,14 @@ type Decision struct {
 	GrantsChanged  bool   // Grants differs from the recorded grants
 	HoldReason     string // why due machines wait; empty: no due machine waits
 	// RecheckTime is when to call Decide again, because due machines may stop waiting then; zero if this time is unknown.
-	// RecheckTime is only set with Hold.
+	// RecheckTime is only set with HoldReason.
 	RecheckTime time.Time
 	Why         string // one sentence about the granted, ended and held replacements
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
-// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Free machines
-// always get a grant. The order of the facts does not matter.
+// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Machines with
+// BypassesBudget always get a grant. The order of the facts does not matter.
 func Decide(o Facts) Decision {
 	o.Machines, o.Grants = list.SortedCopyOfLargeItems(
 		o.Machines,

@@ -163,8 +163,8 @@ func (f DeploymentFacts) startFieldName() string {
 	return cmp.Or(phrase.TextIf(f.IsClusterAPI, "spec.rollout.after"), "the template")
 }
 
-// rolloutBlocker returns why a change of the template would not be rolled out now. If rolloutBlocker is empty, the change would
-// be rolled out.
+// rolloutBlocker returns why a change of the template would not be rolled out now. If rolloutBlocker is empty, the
+// change would be rolled out.
 func (f DeploymentFacts) rolloutBlocker() string {
 	return cmp.Or(
 		phrase.TextIf(

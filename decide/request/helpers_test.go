@@ -97,8 +97,8 @@ func withEndedDrain(stage deletion.Stage) func(*request.MachineFacts) {
 	return func(f *request.MachineFacts) { f.Stage, f.DrainEnded = stage, true }
 }
 
-// annotationWriteDecision returns the decision to write a value on a machine, with the earlier value of the annotation, if
-// any.
+// annotationWriteDecision returns the decision to write a value on a machine, with the earlier value of the annotation,
+// if any.
 func annotationWriteDecision(value string, before ...string) request.Decision {
 	d := request.Decision{AnnotationValue: &value, Message: `wrote key: "` + value + `"`}
 	for _, b := range before {

@@ -152,8 +152,8 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 	), f.annotationDecision(o.timeActorAndReason(until)))
 }
 
-// annotationValue returns the value of a command's annotation. For the command extend, the order must have Until. The
-// values of Preserve and Unpreserve are the values of MCM's annotation, which cannot contain actor and reason.
+// annotationValue returns the value of a command's annotation. For the command extend, the order must have ExtendUntil.
+// The values of Preserve and Unpreserve are the values of MCM's annotation, which cannot contain actor and reason.
 func (o CommandOrder) annotationValue(now time.Time) string {
 	switch o.Command {
 	case Preserve:

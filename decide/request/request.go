@@ -195,8 +195,8 @@ type Facts interface {
 	decideOrder(o CommandOrder) Decision
 }
 
-// Decision is the answer to a request. Each field of a Decision that is not nil is written. If Refused is set, or
-// Same is true, nothing is written.
+// Decision is the answer to a request. Each field of a Decision that is not nil is written. If RefusalReason is set, or
+// Repeated is true, nothing is written.
 type Decision struct {
 	RefusalReason   string  // why the request is refused, in one sentence; empty: the request is accepted
 	Repeated        bool    // the order was executed before, so nothing is written now
@@ -228,8 +228,8 @@ func repeatedDecision(format string, values ...any) Decision {
 }
 
 // Decide returns what an order writes on an object, or why the order is refused. An order is refused if it is invalid,
-// has no effect, or comes too late. An order with a time Asked may be executed more than once. A second execution is
-// not refused because of the first execution, and changes nothing.
+// has no effect, or comes too late. An order with a time RequestedAt may be executed more than once. A second execution
+// is not refused because of the first execution, and changes nothing.
 func Decide(o CommandOrder, f Facts) Decision {
 	o = o.WithCleanTexts()
 	kind, uid := f.kindAndUID()

@@ -23,8 +23,8 @@ type ClusterAPIMember struct {
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
 	// DuplicatesTemplate means that the set has the deployment's current template, although another set is Current. A
-	// rollback to a DuplicatesTemplate would change nothing, because the deployment already has the template of the Twin.
-	// A pin can move the machines to a Twin, such as the set before a restart.
+	// rollback to such a set would change nothing, because the deployment already has its template. A pin can move the
+	// machines to such a set, for example to the set before a restart.
 	DuplicatesTemplate bool
 	// MissingObject names the missing object that the set's template refers to, such as "KubeadmConfigTemplate shop/join";
 	// empty: none is missing. A set that lacks an object is never the target of a rollback.

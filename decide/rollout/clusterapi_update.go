@@ -10,9 +10,9 @@ import (
 	"millwright/decide/phrase"
 )
 
-// inPlaceCandidateSets returns the old sets that have machines and another template, and whose machines an extension may
-// update in place. A set with the current template is not a candidate for in-place updates, because its machines are
-// replaced.
+// inPlaceCandidateSets returns the old sets that have machines and another template, and whose machines an extension
+// may update in place. A set with the current template is not a candidate for in-place updates, because its machines
+// are replaced.
 func (p *planner) inPlaceCandidateSets() []*setPlan {
 	if !p.facts.ClusterAPI.UsesExtension || p.facts.Strategy != RollingUpdate || p.currentSet == nil ||
 		p.currentSet.size >= p.stepMachineCount {
@@ -24,8 +24,8 @@ func (p *planner) inPlaceCandidateSets() []*setPlan {
 	})
 }
 
-// remainingTransferCount returns how many more machines may move to the current set: stepMachineCount, minus the size of the
-// current set, minus the number of machines that are already due to move.
+// remainingTransferCount returns how many more machines may move to the current set: stepMachineCount, minus the size
+// of the current set, minus the number of machines that are already due to move.
 func (p *planner) remainingTransferCount() int {
 	return p.stepMachineCount - p.currentSet.size - sumOverSets(p.oldSets(), func(set *setPlan) int {
 		if set.transfer.To == "" {
@@ -35,15 +35,15 @@ func (p *planner) remainingTransferCount() int {
 	})
 }
 
-// hasExtensionAnswer reports whether an extension has answered the request whether a set's machines can be updated in place to
-// the current template.
+// hasExtensionAnswer reports whether an extension has answered the request whether a set's machines can be updated in
+// place to the current template.
 func (p *planner) hasExtensionAnswer(set *setPlan) bool {
 	return set.ClusterAPI.ExtensionAnswer.TargetSetUID == p.currentSet.UID && p.currentSet.UID != "" &&
 		!set.ClusterAPI.ExtensionAnswer.Failed
 }
 
-// waitsForExtensionAnswer reports whether the rollout waits for an extension. If the extension does not answer, old sets still
-// follow spec.replicas.
+// waitsForExtensionAnswer reports whether the rollout waits for an extension. If the extension does not answer, old
+// sets still follow spec.replicas.
 func (p *planner) waitsForExtensionAnswer() bool {
 	all := p.inPlaceCandidateSets()
 	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasExtensionAnswer(set) }) {

@@ -98,8 +98,8 @@ func (c NodeChanges) Len() int {
 }
 
 // Decision contains the next changes of a deployment. A Decision may be carried out twice. The next decision repeats
-// all changes that were not carried out. The lists have at most MaxBatchSize entries in all, or fewer if names are long.
-// The next decision has the remaining entries.
+// all changes that were not carried out. The lists have at most MaxBatchSize entries in all, or fewer if names are
+// long. The next decision has the remaining entries.
 type Decision struct {
 	// if Rollback is set, the decision has no other changes, because a rollback changes the template
 	Rollback *Rollback
@@ -182,8 +182,8 @@ func (p *planner) addResizes(d *Decision) {
 	sortReceiversFirst(d.Resize)
 }
 
-// reportsResizeAsEvent reports whether a set's new size is reported as an event. During a rollout, a set has at most two such
-// events, for its first machine and for the deletion of its last machine.
+// reportsResizeAsEvent reports whether a set's new size is reported as an event. During a rollout, a set has at most
+// two such events, for its first machine and for the deletion of its last machine.
 func (p *planner) reportsResizeAsEvent(set *setPlan) bool {
 	return set.size != set.Replicas && (p.isOnlyScaling() || set.Replicas == 0 || set.size == 0)
 }
@@ -219,7 +219,8 @@ func (r Progress) MergedWith(next Progress) Progress {
 	return next
 }
 
-// MaxBatchSize is the largest number of sets, machines and nodes in all lists of a decision. Source: decide/scale.MaxBatchSize.
+// MaxBatchSize is the largest number of sets, machines and nodes in all lists of a decision. Source:
+// decide/scale.MaxBatchSize.
 const MaxBatchSize = 50
 
 // Bounds of a decision, in bytes. Source: a decision may take 16 KiB in a history. The history contains Why twice. The

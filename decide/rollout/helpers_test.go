@@ -138,8 +138,8 @@ func withStrategy(s rollout.Strategy, o rollout.Facts) rollout.Facts {
 	return withCorrectAnnotations(o)
 }
 
-// withCorrectAnnotations gives all sets correct annotations. withCorrectAnnotations also records the highest revision, the template's
-// set, and the time at which the rollout of this revision was first complete.
+// withCorrectAnnotations gives all sets correct annotations. withCorrectAnnotations also records the highest revision,
+// the template's set, and the time at which the rollout of this revision was first complete.
 func withCorrectAnnotations(o rollout.Facts) rollout.Facts {
 	surge, _ := rollout.SurgeAndUnavailable(o)
 	if o.Strategy != rollout.RollingUpdate {

@@ -117,8 +117,8 @@ func (m Member) asTarget(why string) ObjectTarget {
 	return ObjectTarget{Name: m.Name, UID: m.UID, Version: m.Version, Node: m.MCM.NodeName, Why: why}
 }
 
-// resizeForInPlaceUpdate sets the sizes of the sets of an in-place update from the number of moved machines. resizeForInPlaceUpdate runs
-// with each decision, so that the sizes also follow changes of spec.replicas.
+// resizeForInPlaceUpdate sets the sizes of the sets of an in-place update from the number of moved machines.
+// resizeForInPlaceUpdate runs with each decision, so that the sizes also follow changes of spec.replicas.
 func (p *planner) resizeForInPlaceUpdate() {
 	current := p.currentSet
 	p.lowerOldSetSizesToMachineCount()
@@ -141,8 +141,8 @@ func (p *planner) resizeForInPlaceUpdate() {
 	}
 }
 
-// removeSurplusFromOldSets reduces the sizes of old sets when spec.replicas became smaller. The size of an old set still includes
-// machines that are being updated, because otherwise the set might delete one of them.
+// removeSurplusFromOldSets reduces the sizes of old sets when spec.replicas became smaller. The size of an old set
+// still includes machines that are being updated, because otherwise the set might delete one of them.
 func (p *planner) removeSurplusFromOldSets() {
 	over := sumOverSets(p.sets, sizeOfSet) - p.facts.Replicas - p.surge
 	for _, set := range p.oldSets() {
@@ -272,12 +272,13 @@ func (p *planner) selectNodesToUpdate(d *Decision) {
 	}
 }
 
-// taintAndProtectNodes taints all nodes of old sets, including nodes that joined late, so that new pods run on other nodes.
-// taintAndProtectNodes removes the taint from nodes of the current set. taintAndProtectNodes reads the current state of each node.
+// taintAndProtectNodes taints all nodes of old sets, including nodes that joined late, so that new pods run on other
+// nodes. taintAndProtectNodes removes the taint from nodes of the current set. taintAndProtectNodes reads the current
+// state of each node.
 //
-// While there are old and new nodes, taintAndProtectNodes annotates all nodes, so that the cluster autoscaler does not remove
-// them. After the rollout, taintAndProtectNodes removes Millwright's annotations. taintAndProtectNodes does not change an annotation of
-// another party, and does not remove the annotation of a preserved machine.
+// While there are old and new nodes, taintAndProtectNodes annotates all nodes, so that the cluster autoscaler does not
+// remove them. After the rollout, taintAndProtectNodes removes Millwright's annotations. taintAndProtectNodes does not
+// change an annotation of another party, and does not remove the annotation of a preserved machine.
 func (p *planner) taintAndProtectNodes(d *Decision, rolls bool) {
 	taint := rolls && p.currentSet != nil && p.facts.Strategy != Recreate
 	guard := p.facts.MCM.ProtectsNodesFromAutoscaler && d.Rolling

@@ -95,8 +95,8 @@ type MachineSet struct {
 
 	Machines           []Member // members in any order
 	StatusMachineCount int      // number of machines in the set's status if the machine cache may be outdated; zero otherwise
-	// ObservedReplicas is the size for which the set's workflow last wrote the status. If ObservedReplicas differs from Replicas,
-	// the workflow may still create or delete machines for any size from ObservedReplicas to Replicas.
+	// ObservedReplicas is the size for which the set's workflow last wrote the status. If ObservedReplicas differs from
+	// Replicas, the workflow may still create or delete machines for any size from ObservedReplicas to Replicas.
 	ObservedReplicas int
 
 	Revision        int64          // zero: no revision yet

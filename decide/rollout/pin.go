@@ -42,8 +42,8 @@ const (
 	DeniedByTemplate    DenialReason = "Template"    // the cloud or an object that the template names may be the reason
 )
 
-// InstanceSource identifies the provider, the account, the instance type and the object that are used to create the instances
-// of a set. An empty field is unknown.
+// InstanceSource identifies the provider, the account, the instance type and the object that are used to create the
+// instances of a set. An empty field is unknown.
 type InstanceSource struct {
 	Provider     string
 	Account      string // Secret that has only credentials
@@ -51,8 +51,8 @@ type InstanceSource struct {
 	Object       string // Secret with the user data; in Cluster API, the infrastructure template
 }
 
-// isKnownToDiffer reports whether two sources are known to differ in the reason of a denial. An unknown field counts as equal.
-// With DeniedByTemplate, an unknown Object counts as different.
+// isKnownToDiffer reports whether two sources are known to differ in the reason of a denial. An unknown field counts as
+// equal. With DeniedByTemplate, an unknown Object counts as different.
 func (s InstanceSource) isKnownToDiffer(from InstanceSource, by DenialReason) bool {
 	provider := areKnownToDiffer(s.Provider, from.Provider)
 	account := provider || areKnownToDiffer(s.Account, from.Account)
@@ -230,8 +230,8 @@ func (p *planner) isAlsoDeniedForGoodSet(m Member) bool {
 	return slices.ContainsFunc(good.Machines, alike) || !p.templateSet.Source.isKnownToDiffer(good.Source, m.DenialReason)
 }
 
-// suspectMachineCount returns how many new machines are not available, perhaps because of their template. If there is none,
-// the rollout waits for drains of old machines, for budgets or for people.
+// suspectMachineCount returns how many new machines are not available, perhaps because of their template. If there is
+// none, the rollout waits for drains of old machines, for budgets or for people.
 func (p *planner) suspectMachineCount() int {
 	return list.CountWhere(p.templateSet.Machines, func(m Member) bool {
 		return !m.Deleting && !m.Available && !m.Updating && !m.isPreserved() && p.isTemplateAtFault(m, false)

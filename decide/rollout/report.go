@@ -201,7 +201,8 @@ func (p *planner) progressingCondition() Condition {
 	return c
 }
 
-// progressingConditionWithoutTimes returns the condition Progressing without times. was is the condition's current reason.
+// progressingConditionWithoutTimes returns the condition Progressing without times. was is the condition's current
+// reason.
 func (p *planner) progressingConditionWithoutTimes(was string) Condition {
 	counts := p.countMachines()
 	done := fmt.Sprintf(

@@ -142,8 +142,8 @@ func (at *PausePoint) ReachedClause() string {
 }
 
 // currentProgress returns the updated record of the template's revision, and its pause point, if any. currentProgress
-// sets stepMachineCount to the number of new machines that the current step requires. While a pin is in force, the record
-// does not change, and all steps are skipped.
+// sets stepMachineCount to the number of new machines that the current step requires. While a pin is in force, the
+// record does not change, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
 	if p.currentSet == nil || p.pin != nil {

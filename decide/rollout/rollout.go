@@ -422,9 +422,9 @@ func (o Facts) creationBlocker() string {
 	)
 }
 
-// templateSetCreationDecision returns the SetCreation of the current template's set, with the size that resizeSets gives this set. If a
-// person deleted the set that a pin replaces, templateSetCreationDecision creates it again with size 0, because only the set's name shows
-// whether the pin is valid.
+// templateSetCreationDecision returns the SetCreation of the current template's set, with the size that resizeSets
+// gives this set. If a person deleted the set that a pin replaces, templateSetCreationDecision creates it again with
+// size 0, because only the set's name shows whether the pin is valid.
 func (p *planner) templateSetCreationDecision() Decision {
 	current := &setPlan{MachineSet: MachineSet{Name: "the new set", Current: true, Revision: p.highestRevision()}}
 	p.templateSet, p.currentSet, p.sets = current, current, append(p.sets, current)

@@ -69,7 +69,8 @@ func (p *planner) minOldMachineCount() int {
 	return max(p.facts.Replicas-max(p.stepMachineCount, p.currentSet.size), 0)
 }
 
-// newestSetWithMachines returns the youngest set that has machines. If no set has machines, newestSetWithMachines returns the youngest set.
+// newestSetWithMachines returns the youngest set that has machines. If no set has machines, newestSetWithMachines
+// returns the youngest set.
 func newestSetWithMachines(sets []*setPlan) *setPlan {
 	for _, set := range slices.Backward(sets) {
 		if set.size > 0 {
@@ -182,9 +183,9 @@ func (p *planner) recordIdleReason(why string) {
 	}
 }
 
-// resizeForRecreate removes all old machines and their instances before the first new machine is created. A machine that
-// the workflow of an old set may still create counts as an existing machine. If a pinned set cannot create machines,
-// the machines of the template are not removed.
+// resizeForRecreate removes all old machines and their instances before the first new machine is created. A machine
+// that the workflow of an old set may still create counts as an existing machine. If a pinned set cannot create
+// machines, the machines of the template are not removed.
 func (p *planner) resizeForRecreate() {
 	if lacks := p.currentSet.MissingObject(); p.pin != nil && lacks != "" {
 		p.idleReason = fmt.Sprintf("%s does not exist: revision %d gets no machines", lacks, p.currentSet.Revision)
@@ -207,9 +208,9 @@ func (p *planner) resizeForRecreate() {
 	p.idleReason = fmt.Sprintf("%s of old templates still there", machineCountText(left))
 }
 
-// resizeForOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new template
-// does not cause the deletion of a machine. If spec.replicas became smaller, unavailable new machines are removed
-// first, then old machines.
+// resizeForOnDelete uses machines of the current set to replace machines that people deleted from old sets. A new
+// template does not cause the deletion of a machine. If spec.replicas became smaller, unavailable new machines are
+// removed first, then old machines.
 func (p *planner) resizeForOnDelete() {
 	p.lowerOldSetSizesToMachineCount()
 	p.growCurrentSet(0)
@@ -233,8 +234,8 @@ func (p *planner) resizeForOnDelete() {
 	}
 }
 
-// lowerOldSetSizesToMachineCount lowers each old set's size to its number of machines, unless the set may still create a
-// machine.
+// lowerOldSetSizesToMachineCount lowers each old set's size to its number of machines, unless the set may still create
+// a machine.
 func (p *planner) lowerOldSetSizesToMachineCount() {
 	for _, set := range p.oldSets() {
 		if set.ScaleUpDisabled && set.activeMachineCount < set.size {
@@ -270,10 +271,10 @@ func (p *planner) enlargeSet(set *setPlan, by int) {
 	set.raiseSize(min(room, by), fmt.Sprintf("%d wanted in all", p.facts.Replicas))
 }
 
-// removeSurplusProportionally removes a surplus from sets in proportion to their sizes. The largest set loses the machines
-// that remain after rounding. Machines that the autoscaler or an operator chose are removed first, from any set. No set
-// loses an available machine that is needed. As in MCM, the proportion is the size times the number of machines allowed
-// now, divided by the number allowed when the set got its size.
+// removeSurplusProportionally removes a surplus from sets in proportion to their sizes. The largest set loses the
+// machines that remain after rounding. Machines that the autoscaler or an operator chose are removed first, from any
+// set. No set loses an available machine that is needed. As in MCM, the proportion is the size times the number of
+// machines allowed now, divided by the number allowed when the set got its size.
 func (p *planner) removeSurplusProportionally(sets []*setPlan, over int) {
 	if over <= 0 {
 		return

@@ -11,7 +11,7 @@ import (
 	"millwright/decide/scale"
 )
 
-// Stopped contains the reasons why a Cluster API set creates no machine, except missing templates and the control
+// StopReasons contains the reasons why a Cluster API set creates no machine, except missing templates and the control
 // plane.
 func TestStopReasonsPreventCreations(t *testing.T) {
 	const why = "Cluster c does not exist"

@@ -45,8 +45,8 @@ func (m Member) readiness() (ConditionStatus, string) {
 	}
 }
 
-// machinesUpToDateCondition summarises whether the machines match the template. A machine that is younger than youngMachineAge
-// and whose status is not reported yet does not count.
+// machinesUpToDateCondition summarises whether the machines match the template. A machine that is younger than
+// youngMachineAge and whose status is not reported yet does not count.
 func machinesUpToDateCondition(o *planner) Condition {
 	t := messagesByStatus{}
 	for _, m := range o.Members {

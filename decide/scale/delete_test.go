@@ -133,7 +133,7 @@ func TestFailedMachinesArePreserved(t *testing.T) {
 	}
 }
 
-// The activity in observe/set converts the annotations of machine and node into the facts Replace and Preserved.
+// The activity in observe/set converts the annotations of machine and node into the facts Replaceable and Preserved.
 func TestAFailedMachineIsDeletedOrPreserved(t *testing.T) {
 	for _, row := range []struct {
 		name    string

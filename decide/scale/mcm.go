@@ -130,8 +130,8 @@ func (m Member) lastOperationFailed() bool {
 	return m.MCM.LastOperationFailed && (!m.MCM.Failed || !m.MCM.Preserved)
 }
 
-// compareByChoiceTime compares the times at which the autoscaler chose two members. The earliest choice comes first, and
-// members without a choice come last.
+// compareByChoiceTime compares the times at which the autoscaler chose two members. The earliest choice comes first,
+// and members without a choice come last.
 func compareByChoiceTime(a, b *Member) int {
 	return list.CompareTimesZeroLast(a.MCM.ChosenAt, b.MCM.ChosenAt)
 }
@@ -156,8 +156,8 @@ func (c *MachineCounts) addMCMCounts(members []Member) {
 }
 
 // creationProblemCondition returns the reason why machines get no instance. If Reason is empty, each machine gets its
-// instance. If there are several reasons, creationProblemCondition returns the last reason in alphabetical order, with the
-// message of the first machine by name.
+// instance. If there are several reasons, creationProblemCondition returns the last reason in alphabetical order, with
+// the message of the first machine by name.
 func creationProblemCondition(o *planner) (c Condition) {
 	for _, m := range o.Members {
 		if why := m.MCM.CreationProblem; !m.Deleting && why.Reason > c.Reason {

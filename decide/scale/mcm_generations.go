@@ -73,8 +73,8 @@ func generationWaitReason(o *planner) string {
 	return fmt.Sprintf("Waiting until %s because %s of machines failed in a row before they had joined", until, n)
 }
 
-// mustClearGenerationRecord reports whether a machine has joined since the recorded generations failed, so that the record must be
-// cleared.
+// mustClearGenerationRecord reports whether a machine has joined since the recorded generations failed, so that the
+// record must be cleared.
 func mustClearGenerationRecord(o *planner) bool {
 	return o.MCM.Generations.Failed != 0 && failedGenerationCount(o) <= 0
 }

@@ -134,9 +134,9 @@ type Deletion struct {
 
 // WriteFailure is an error of the last batch of writes. The zero WriteFailure means that there was no error.
 type WriteFailure struct {
-	Deleting bool // a deletion failed; if false, a creation failed
+	Deleting bool // a deletion failed; if Deleting and Changing are false, a creation failed
 	Message  string
-	Changing bool `json:",omitzero"` // the refused write would have changed machines that exist
+	Changing bool `json:",omitzero"` // a change of existing machines, or of objects related to the set, was refused
 }
 
 // Facts holds the facts that the set's activity read at one moment.
@@ -157,7 +157,7 @@ type Facts struct {
 
 	PauseSentences []string // who paused the set, as one sentence for each pause; empty: not paused
 	// StopReasons has reasons why no machine is created, each as one sentence. Reasons that follow from other facts are
-	// not in Stopped.
+	// not in StopReasons.
 	StopReasons        []string
 	MissingObjectKinds []string // kinds of the template's objects that do not exist
 	// facts for the preflight checks; zero: no control plane is configured, and nothing is checked

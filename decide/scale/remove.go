@@ -62,8 +62,8 @@ func memberPointers(members []Member, holds func(Member) bool) (all []*Member) {
 	return all
 }
 
-// deleteMembers returns the decision to delete the members in `from`, at most MaxBatchSize. `which` is the description of
-// the members in Why.
+// deleteMembers returns the decision to delete the members in `from`, at most MaxBatchSize. `which` is the description
+// of the members in Why.
 func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	if len(from) == 0 {
 		return Decision{}
@@ -82,9 +82,9 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	return d
 }
 
-// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatchSize, and the reasons why the other
-// marked members wait. Members that an operator marked are deleted first, and then the newest members, because older
-// members are known to work. A member that is being deleted counts toward MaxInFlight until its object is gone.
+// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatchSize, and the reasons why the
+// other marked members wait. Members that an operator marked are deleted first, and then the newest members, because
+// older members are known to work. A member that is being deleted counts toward MaxInFlight until its object is gone.
 func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 	var now []*Member
 	var later []machineMessage

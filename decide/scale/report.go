@@ -34,17 +34,17 @@ type Status struct {
 	Counts *MachineCounts // nil: no status was written yet
 	// Conditions have a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
 	Conditions []Condition
-	// PeakReplicas is the largest wanted number of machines since the set last had no surplus. Members in excess of Peak were
-	// created by mistake, because the wanted number was never that large.
+	// PeakReplicas is the largest wanted number of machines since the set last had no surplus. Members in excess of
+	// PeakReplicas were created by mistake, because the wanted number was never that large.
 	PeakReplicas int
-	// Overshoot is the number of members in excess of Peak. Overshoot is only reported. Overshoot does not stop any
-	// change, and surplus members are deleted anyway.
+	// Overshoot is the number of members in excess of PeakReplicas. Overshoot is only reported. Overshoot does not stop
+	// any change, and surplus members are deleted anyway.
 	Overshoot int
 	// FailedNames has the names of members whose last operation failed, as FirstFailedNames returns them. FailedNames does
 	// not include preserved members.
 	FailedNames []string
-	// ObservedReplicas is the last wanted number for which every creation and deletion has been started. A blocked creation or
-	// deletion counts as started, and so does a failed creation or deletion that will be retried.
+	// ObservedReplicas is the last wanted number for which every creation and deletion has been started. A blocked
+	// creation or deletion counts as started, and so does a failed creation or deletion that will be retried.
 	ObservedReplicas int
 }
 
@@ -134,8 +134,8 @@ func (m Member) IsAvailable(now time.Time, after time.Duration) bool {
 	return m.servesWithoutNode() || m.Ready == ConditionTrue && !now.Before(m.ReadySince.Add(after))
 }
 
-// measureOvershoot returns the new Peak, and the number of members in excess of it. A smaller size reduces Peak only
-// when the surplus is gone, so that an ordinary scale-down is not an overshoot.
+// measureOvershoot returns the new PeakReplicas, and the number of members in excess of it. A smaller size reduces
+// PeakReplicas only when the surplus is gone, so that an ordinary scale-down is not an overshoot.
 func measureOvershoot(o *planner) (peak, beyond int) {
 	if o.Deleting {
 		return o.ReportedStatus.PeakReplicas, 0

@@ -77,9 +77,9 @@ type PlanResult struct {
 // PlanSet plans one step towards the wanted number of machines. The order is: release members that do not match, adopt
 // machines that match, preserve failed machines, unmark healthy machines, delete failed and unhealthy machines, begin
 // in-place updates, delete machines that the autoscaler chose, delete or move surplus machines, create machines, copy
-// the template to the machines. Machines that are being deleted do not count as existing. A set that is being deleted
-// deletes all its machines, or none with --cascade=orphan. A paused set does nothing. The order of the facts does not
-// change the plan.
+// the template to the machines. After a refused creation or deletion, the template is copied before machines are
+// created. Machines that are being deleted do not count as existing. A set that is being deleted deletes all its
+// machines, or none with --cascade=orphan. A paused set does nothing. The order of the facts does not change the plan.
 func PlanSet(o Facts) PlanResult {
 	return newPlanner(o).makePlan()
 }
@@ -278,8 +278,8 @@ func syncAfterRefusedWrite(o *planner, _ []Member) Decision {
 	return syncTemplate(o)
 }
 
-// syncTemplate copies the parts of the template that can be changed in place to the machines. syncTemplate runs last,
-// so that a failed write of a machine does not delay other changes.
+// syncTemplate copies the parts of the template that can be changed in place to the machines. Without a refused
+// creation or deletion, syncTemplate runs last, so that a failed write of a machine does not delay other changes.
 func syncTemplate(o *planner) Decision {
 	stale := firstBatch(memberPointers(o.Members, func(m Member) bool { return m.Drift != "" }))
 	return Decision{

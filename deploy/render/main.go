@@ -177,7 +177,8 @@ func renderedFiles(deploy string) ([]renderedFile, error) {
 	return all, nil
 }
 
-// imageWithoutRegistry returns a provider's image without its registry and path. Overlays replace the placeholder image.
+// imageWithoutRegistry returns a provider's image without its registry and path. Overlays replace the placeholder
+// image.
 func imageWithoutRegistry(provider map[string]any) (map[string]any, error) {
 	image, _ := provider["image"].(map[string]any)
 	repository, _ := image["repository"].(string)

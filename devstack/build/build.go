@@ -3,8 +3,8 @@
 // only what the go command downloads.
 //
 // There are two kinds of binaries. The heavy binaries (Kubernetes, Temporal) are in nested modules and take minutes to
-// build. HeavyBinaryPath keeps its binaries in a cache outside the clone, so that a second clone or a CI run builds nothing
-// twice. Products builds Millwright's own binaries from the root module in seconds, into <repo>/bin.
+// build. HeavyBinaryPath keeps its binaries in a cache outside the clone, so that a second clone or a CI run builds
+// nothing twice. Products builds Millwright's own binaries from the root module in seconds, into <repo>/bin.
 package build
 
 import (
@@ -24,7 +24,8 @@ const (
 	MCMBinary        = "mcm"        // a released machine-controller-manager, only for the takeover test
 )
 
-// RequiredHeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except Kubelet and MCM.
+// RequiredHeavyBinaryNames returns the names of the heavy binaries that every stack needs: all except KubeletBinary and
+// MCMBinary.
 func RequiredHeavyBinaryNames() []string { return []string{KubernetesBinary, TemporalBinary} }
 
 // describeBinary returns the description of a heavy binary in progress messages; any other name is returned unchanged.

@@ -107,8 +107,8 @@ func (e sourceEdit) applyTo(folder string) error {
 	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.oldText, e.newText)), 0o644)
 }
 
-// ClusterAPIProgramsFolder returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The folder
-// config/NAME has upstream's CustomResourceDefinitions and webhook configurations of the program NAME, and the
+// ClusterAPIProgramsFolder returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The
+// folder config/NAME has upstream's CustomResourceDefinitions and webhook configurations of the program NAME, and the
 // kustomization.yaml with the labels of the CustomResourceDefinitions. If the cache lacks the folder,
 // ClusterAPIProgramsFolder builds the programs, which takes minutes. A second call takes milliseconds.
 func ClusterAPIProgramsFolder(ctx context.Context, repo string, progress io.Writer) (string, error) {
@@ -140,9 +140,9 @@ func ClusterAPIProgramsFolder(ctx context.Context, repo string, progress io.Writ
 	})
 }
 
-// ClusterctlPath returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi. Only
-// tests call Clusterctl. If the cache lacks clusterctl, Clusterctl builds the program, which takes a minute. A second
-// call takes milliseconds.
+// ClusterctlPath returns the path of clusterctl, Cluster API's command line, in the version of devstack/clusterapi.
+// Only tests call ClusterctlPath. If the cache lacks clusterctl, ClusterctlPath builds the program, which takes a
+// minute. A second call takes milliseconds.
 func ClusterctlPath(ctx context.Context, repo string, progress io.Writer) (string, error) {
 	const name = "clusterctl"
 	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
@@ -165,8 +165,8 @@ func ClusterctlPath(ctx context.Context, repo string, progress io.Writer) (strin
 	return filepath.Join(dir, name), err
 }
 
-// buildClusterAPIPrograms fills dir, the folder of ClusterAPIProgramsFolder. The folder edited keeps the edited copies of
-// modules.
+// buildClusterAPIPrograms fills dir, the folder of ClusterAPIProgramsFolder. The folder edited keeps the edited copies
+// of modules.
 func buildClusterAPIPrograms(
 	ctx context.Context,
 	module, edited, dir string,

@@ -98,8 +98,8 @@ func fillEntry(entry, name string, fill func(dir string) error) error {
 	return nil
 }
 
-// checkAndTouchEntry reports whether a cache entry has the file. checkAndTouchEntry sets the entry's modification time to now, so
-// that pruneEntries removes other entries first.
+// checkAndTouchEntry reports whether a cache entry has the file. checkAndTouchEntry sets the entry's modification time
+// to now, so that pruneEntries removes other entries first.
 func checkAndTouchEntry(path string) bool {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -26,8 +26,8 @@ func temporalProgramPackages() map[string]string {
 	}
 }
 
-// TemporalProgramsFolder returns a folder with the programs of Temporal's official images. The programs have the same names
-// as in the official images, and the versions of the module devstack/temporal. If the cache lacks the folder,
+// TemporalProgramsFolder returns a folder with the programs of Temporal's official images. The programs have the same
+// names as in the official images, and the versions of the module devstack/temporal. If the cache lacks the folder,
 // TemporalProgramsFolder builds the programs. Callers should build the heavy binary Temporal first, because its build
 // compiles nearly all packages that TemporalProgramsFolder links.
 func TemporalProgramsFolder(ctx context.Context, repo string, progress io.Writer) (string, error) {

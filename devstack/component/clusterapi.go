@@ -8,7 +8,7 @@ import (
 )
 
 // The label by which Cluster API's core filters objects, and the label's values in the stack. Core reconciles only
-// objects with the value UpstreamFilter. Cluster API's providers reconcile all objects.
+// objects with the value UpstreamFilterValue. Cluster API's providers reconcile all objects.
 const (
 	WatchFilterLabel      = "cluster.x-k8s.io/watch-filter"
 	UpstreamFilterValue   = "upstream"
@@ -19,8 +19,8 @@ const (
 // ClusterAPIIdentity instead.
 const ClusterAPICoreUser = "system:serviceaccount:capi-system:capi-manager"
 
-// topologyFeatureGate makes core reconcile Clusters of a ClusterClass. The webhooks of all programs need it, because they
-// refuse the templates of control planes and of infrastructure without it.
+// topologyFeatureGate makes core reconcile Clusters of a ClusterClass. The webhooks of all programs need it, because
+// they refuse the templates of control planes and of infrastructure without it.
 const topologyFeatureGate = "ClusterTopology=true"
 
 // coreFeatureGates are the feature gates of Cluster API's core that are off by default and on in the stack. With the

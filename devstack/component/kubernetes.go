@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// kubernetesArguments returns the arguments of the multi-call binary for a component: the component's name and its flags.
+// kubernetesArguments returns the arguments of the multi-call binary for a component: the component's name and its
+// flags.
 func (p Plan) kubernetesArguments(name string) []string {
 	switch name {
 	case Etcd:
@@ -140,14 +141,14 @@ func (p Plan) kwokFlags() []string {
 	}
 }
 
-// nodeLeaseTimes are the duration of a Node's Lease, and the grace period after which a Node without renewals is not Ready.
-// A Node renews its Lease after a quarter of the duration.
+// nodeLeaseTimes are the duration of a Node's Lease, and the grace period after which a Node without renewals is not
+// Ready. A Node renews its Lease after a quarter of the duration.
 type nodeLeaseTimes struct{ leaseDuration, gracePeriod time.Duration }
 
-// nodeLeaseTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes with a
-// Lease duration of 40 s cost the API server 49 s of CPU time per minute. The grace period is long enough for two
-// missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node leaves
-// pods that never become ready again, because KWOK makes a pod ready only once.
+// nodeLeaseTimes returns short times for failure tests, or long times for benchmarks. In a measurement, 5,000 Nodes
+// with a Lease duration of 40 s cost the API server 49 s of CPU time per minute. The grace period is long enough for
+// two missed renewals, and for stale caches of the controllers after an outage of the API server. A flapping Node
+// leaves pods that never become ready again, because KWOK makes a pod ready only once.
 func (p Plan) nodeLeaseTimes() nodeLeaseTimes {
 	if p.NodeLeaseDuration > 0 {
 		return nodeLeaseTimes{leaseDuration: p.NodeLeaseDuration, gracePeriod: p.NodeLeaseDuration + p.NodeLeaseDuration/4}

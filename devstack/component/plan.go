@@ -16,13 +16,13 @@ type Plan struct {
 	Env                  map[string][]string `json:"env,omitempty"`
 	Args                 map[string][]string `json:"args,omitempty"`
 	UseLongLeases        bool                `json:"quiet,omitempty"`
-	// Lease duration of a virtual Node; if zero, Quiet selects the duration
+	// Lease duration of a virtual Node; if zero, UseLongLeases selects the duration
 	NodeLeaseDuration time.Duration `json:"nodeLease,omitempty"`
 	StartTimeout      time.Duration `json:"timeout"`
 	// RequireTemporalTLS makes Temporal's frontend require certificates of its clients.
 	RequireTemporalTLS bool `json:"temporalTLS,omitempty"`
-	// ExtraComponents describe components that are not in the component table. The field Components also contains the names of
-	// the extras to start.
+	// ExtraComponents describe components that are not in the component table. The field Components also contains the
+	// names of the extras to start.
 	ExtraComponents []ExtraComponent `json:"extras,omitempty"`
 	// ManifestFolders are folders with objects that bootstrap applies in addition to Millwright's objects.
 	ManifestFolders []string `json:"manifests,omitempty"`

@@ -166,8 +166,8 @@ func Address(port int) string { return net.JoinHostPort(loopbackAddress, strconv
 // ErrLocked is the error of TryLockFile if another process holds the lock.
 var ErrLocked = errors.New("locked by another process")
 
-// TryLockFile takes an exclusive lock on a file, and creates the file if absent. The lock is released when this process and
-// all processes that inherited the file handle have closed it or have ended.
+// TryLockFile takes an exclusive lock on a file, and creates the file if absent. The lock is released when this process
+// and all processes that inherited the file handle have closed it or have ended.
 func TryLockFile(path string) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -2,8 +2,8 @@ package component
 
 import "debug/buildinfo"
 
-// VersionsByComponent returns the version of each component, as its binary reports the version. Millwright's own components have
-// no entry.
+// VersionsByComponent returns the version of each component, as its binary reports the version. Millwright's own
+// components have no entry.
 func VersionsByComponent(plan Plan) map[string]string {
 	modules := map[string]string{
 		Etcd:              "go.etcd.io/etcd/server/v3",

@@ -125,7 +125,7 @@ func (s *supervisor) startProcess(name string) (*childProcess, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	c.osProcess = command.Process
-	if c.process, err = processWithPID(command.Process.Pid); err != nil {
+	if c.process, err = ProcessWithPID(command.Process.Pid); err != nil {
 		return nil, errors.Join(err, command.Process.Kill(), command.Wait())
 	}
 	slog.Info("started", "component", name, "pid", c.process.PID)

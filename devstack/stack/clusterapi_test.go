@@ -39,8 +39,8 @@ webhooks:
   clientConfig: {service: {name: webhook-service, namespace: system, path: /validate-machine}}
 `
 
-// planWithClusterAPICore returns a plan with Cluster API's core as the only component. The folder of core's manifests contains
-// the given manifests.
+// planWithClusterAPICore returns a plan with Cluster API's core as the only component. The folder of core's manifests
+// contains the given manifests.
 func planWithClusterAPICore(t *testing.T, manifests string) component.Plan {
 	t.Helper()
 	plan := component.Plan{

@@ -70,8 +70,8 @@ func reportStackStart(ctx context.Context, o Options, ended <-chan error) (*Stac
 	}
 }
 
-// isStackUnlocked reports whether no process holds the stack's lock. If the lock is free, no process runs, starts or stops
-// the stack.
+// isStackUnlocked reports whether no process holds the stack's lock. If the lock is free, no process runs, starts or
+// stops the stack.
 func isStackUnlocked(dir string) bool {
 	lock, err := component.TryLockFile(component.StackFolder(dir).LockFile())
 	if err != nil {

@@ -50,22 +50,22 @@ type Options struct {
 	// component.WriteTemporalCertificates. Millwright's processes get client certificates.
 	RequireTemporalTLS bool
 	// UseLongLeases makes Nodes renew their Leases six times less often, for benchmarks, because 5,000 idle Nodes would
-	// otherwise use one core. With Quiet, the detection of a dead Node takes five minutes instead of one minute.
+	// otherwise use one core. With UseLongLeases, the detection of a dead Node takes five minutes instead of one minute.
 	UseLongLeases bool
 	// NodeLeaseDuration is the Lease duration of a virtual Node. A Node renews its Lease after a quarter of
 	// NodeLeaseDuration. A dead Node is detected after 1.25 times NodeLeaseDuration. If NodeLeaseDuration is zero, the
-	// duration is 240 s with Quiet and 40 s without Quiet. NodeLeaseDuration is for large fleets: 10,000 Nodes with a
-	// Lease of 240 s send 167 renewals a second.
+	// duration is 240 s with UseLongLeases and 40 s without UseLongLeases. NodeLeaseDuration is for large fleets: 10,000
+	// Nodes with a Lease of 240 s send 167 renewals a second.
 	NodeLeaseDuration time.Duration
-	// ExtraComponents describes additional components, in starting order, at most component.MaxExtraComponents. Up starts only the extras
-	// that Components names.
+	// ExtraComponents describes additional components, in starting order, at most component.MaxExtraComponents. Up starts
+	// only the extras that Components names.
 	ExtraComponents []component.ExtraComponent
 	// Up calls CompletePlan once the ports of the plan are known. CompletePlan adds the files, flags and manifests that
 	// depend on the ports. The supervisor keeps the returned locks until the stack ends. If the stack already runs, Up
 	// does not call CompletePlan. Nil adds nothing.
 	CompletePlan func(ctx context.Context, plan *component.Plan) (locks []*os.File, err error)
-	// StartTimeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than 15
-	// s.
+	// StartTimeout is the timeout of the start, without builds; zero means two minutes. An idle computer needs less than
+	// 15 s.
 	StartTimeout time.Duration
 	// SupervisorProgramPath is the path of a binary with the command "run". The devstack command passes its own path. If
 	// empty, Up builds devstack from the clone.

@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/component"
 )
 
-// buildBinariesAndPlan finds the binaries of the chosen components, and builds missing binaries. The results are the plan,
-// still without ports, and the path of the supervisor's binary.
+// buildBinariesAndPlan finds the binaries of the chosen components, and builds missing binaries. The results are the
+// plan, still without ports, and the path of the supervisor's binary.
 func buildBinariesAndPlan(ctx context.Context, o Options) (component.Plan, string, error) {
 	plan := component.Plan{
 		Dir:                o.Dir,
@@ -66,7 +66,8 @@ func buildBinariesAndPlan(ctx context.Context, o Options) (component.Plan, strin
 	return plan, ours[build.DevstackFolder], nil
 }
 
-// addClusterAPIPrograms adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a plan.
+// addClusterAPIPrograms adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a
+// plan.
 func addClusterAPIPrograms(ctx context.Context, plan *component.Plan, output io.Writer) error {
 	// Only the first call of ClusterAPIProgramsFolder may build; later calls find the folder.
 	for _, name := range component.ClusterAPINames() {
@@ -82,8 +83,8 @@ func addClusterAPIPrograms(ctx context.Context, plan *component.Plan, output io.
 	return nil
 }
 
-// groupComponentsByProgram groups the chosen components by program. The keys of heavy are names of heavy binaries. The keys of
-// folders are folders of Millwright's own main packages. The values are component names.
+// groupComponentsByProgram groups the chosen components by program. The keys of heavy are names of heavy binaries. The
+// keys of folders are folders of Millwright's own main packages. The values are component names.
 func groupComponentsByProgram(
 	chosen []string,
 	extras []component.ExtraComponent,

@@ -13,8 +13,8 @@ import (
 // checkPlatform returns an error if the stack cannot run on this system.
 func checkPlatform() error { return nil }
 
-// processWithPID returns the identity of a process that runs or is a zombie.
-func processWithPID(pid int) (Process, error) {
+// ProcessWithPID returns the identity of a process that runs or is a zombie.
+func ProcessWithPID(pid int) (Process, error) {
 	stat, err := readProcStat(pid)
 	if err != nil {
 		return Process{}, fmt.Errorf("look at process %d: %w", pid, err)
@@ -43,8 +43,8 @@ func (p Process) isPaused() bool {
 	return err == nil && stat.state == "T"
 }
 
-// resourceUsage returns the CPU time and the resident memory of the process; zeros if the process has ended.
-func (p Process) resourceUsage() (cpu time.Duration, memory int64) {
+// ResourceUsage returns the CPU time and the resident memory of the process; zeros if the process has ended.
+func (p Process) ResourceUsage() (cpu time.Duration, memory int64) {
 	stat, err := p.readStatistics()
 	if err != nil {
 		return 0, 0

@@ -15,10 +15,10 @@ var errUnsupported = errors.New(
 
 func checkPlatform() error { return errUnsupported }
 
-func processWithPID(int) (Process, error) { return Process{}, errUnsupported }
+func ProcessWithPID(int) (Process, error) { return Process{}, errUnsupported }
 
 func (p Process) isAlive() bool { return false }
 
 func (p Process) isPaused() bool { return false }
 
-func (p Process) resourceUsage() (time.Duration, int64) { return 0, 0 }
+func (p Process) ResourceUsage() (time.Duration, int64) { return 0, 0 }

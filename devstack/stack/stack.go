@@ -56,7 +56,7 @@ func (s *Stack) Status(ctx context.Context) ([]ComponentStatus, error) {
 	}
 	status := now.state.Components
 	for i := range status {
-		status[i].CPUTime, status[i].MemoryBytes = status[i].Process.resourceUsage()
+		status[i].CPUTime, status[i].MemoryBytes = status[i].Process.ResourceUsage()
 		if status[i].State.IsReadyOrDone() && status[i].Process.isPaused() {
 			status[i].State = StatePaused
 		}

@@ -18,7 +18,7 @@ func startSleepProcess(t *testing.T) (Process, <-chan struct{}) {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
 	require.NoError(t, attached.StartCommand(command))
-	process, err := processWithPID(command.Process.Pid)
+	process, err := ProcessWithPID(command.Process.Pid)
 	require.NoError(t, err)
 	ended := make(chan struct{})
 	go func() {

@@ -86,7 +86,7 @@ func (s *supervisor) run(ctx context.Context) error {
 
 // writeFirstState writes the first state, so that other processes find the supervisor.
 func (s *supervisor) writeFirstState(control string) error {
-	self, err := processWithPID(os.Getpid())
+	self, err := ProcessWithPID(os.Getpid())
 	if err != nil {
 		return err
 	}

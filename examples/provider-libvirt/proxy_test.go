@@ -16,7 +16,8 @@ import (
 	"millwright/provider"
 )
 
-// procedureNumbersByMethod are the numbers, in libvirt's protocol, of the requests that determine the result of a method.
+// procedureNumbersByMethod are the numbers, in libvirt's protocol, of the requests that determine the result of a
+// method.
 var procedureNumbersByMethod = map[provider.Method]uint32{
 	provider.MethodCreateInstance: 10,  // REMOTE_PROC_DOMAIN_CREATE_XML
 	provider.MethodDeleteInstance: 12,  // REMOTE_PROC_DOMAIN_DESTROY

@@ -14,7 +14,7 @@ import (
 )
 
 // DurationMetrics measures how long machines take to be created, to join, to be drained and to be deleted. Use
-// NewDurationMetrics to create Durations.
+// NewDurationMetrics to create DurationMetrics.
 type DurationMetrics struct {
 	lastDurations     map[string]*prometheus.GaugeVec // metrics with machine-controller-manager's names
 	histograms        map[string]*prometheus.HistogramVec
@@ -99,7 +99,8 @@ func (d DurationMetrics) WatchMachines(cluster *cache.Cluster) (stop func(), err
 	return stop, nil
 }
 
-// deleteDeploymentSeries deletes the series of a deleted deployment; otherwise the number of series would grow without limit.
+// deleteDeploymentSeries deletes the series of a deleted deployment; otherwise the number of series would grow without
+// limit.
 func (d DurationMetrics) deleteDeploymentSeries(object any) {
 	key, err := toolscache.DeletionHandlingMetaNamespaceKeyFunc(object)
 	if err != nil {

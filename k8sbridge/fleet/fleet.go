@@ -18,7 +18,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// GaugeCollector is a collector of gauges that are computed from the caches at each scrape. Use NewGaugeCollector to create Gauges.
+// GaugeCollector is a collector of gauges that are computed from the caches at each scrape. Use NewGaugeCollector to
+// create GaugeCollector.
 type GaugeCollector struct {
 	cluster                 *cache.Cluster
 	machineGauges           []gauge[*v1alpha1.Machine]
@@ -32,8 +33,8 @@ type GaugeCollector struct {
 	clusterAPIMachineGauges    []gauge[*clusterv1.Machine]
 }
 
-// NewGaugeCollector returns the gauges of the objects in a cluster's caches and of the Cluster API objects that Millwright
-// reconciles (api == nil: none). The caches are read only at a scrape.
+// NewGaugeCollector returns the gauges of the objects in a cluster's caches and of the Cluster API objects that
+// Millwright reconciles (api == nil: none). The caches are read only at a scrape.
 func NewGaugeCollector(cluster *cache.Cluster, api *capi.Cache) *GaugeCollector {
 	return &GaugeCollector{
 		cluster:                    cluster,

@@ -25,8 +25,8 @@ func newDesc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, labels, nil)
 }
 
-// operationAndBlockGauges are the gauges of objects with an open operation and of blocked objects: their number, and the earliest
-// start time.
+// operationAndBlockGauges are the gauges of objects with an open operation and of blocked objects: their number, and
+// the earliest start time.
 type operationAndBlockGauges struct {
 	openOperations, oldestOperation, blockedObjects, oldestBlock, blockedByNamespace *prometheus.Desc
 }

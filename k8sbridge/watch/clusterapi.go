@@ -29,9 +29,9 @@ import (
 // WatchClusterAPI before Run. With api == nil WatchClusterAPI changes nothing.
 func (b *Bridge) WatchClusterAPI(api *capi.Cache) { b.clusterAPICache = api }
 
-// watchTemplatesAndControlPlanes adds handlers to the caches of templates and control planes. The cache of a template kind starts
-// when a set refers to an object of that kind. When the cache is filled, all sets and deployments of Cluster API are
-// evaluated, because no event reports that an object is missing.
+// watchTemplatesAndControlPlanes adds handlers to the caches of templates and control planes. The cache of a template
+// kind starts when a set refers to an object of that kind. When the cache is filled, all sets and deployments of
+// Cluster API are evaluated, because no event reports that an object is missing.
 func (b *Bridge) watchTemplatesAndControlPlanes(ctx context.Context) {
 	b.clusterAPICache.OnProviderInformer(func(resource observecache.Resource, informer cache.SharedIndexInformer) {
 		if ctx.Err() != nil {

@@ -22,7 +22,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// capiDeploymentObjects returns a deployment without pending work, its set, the set's machine and their related objects.
+// capiDeploymentObjects returns a deployment without pending work, its set, the set's machine and their related
+// objects.
 func capiDeploymentObjects() []runtime.Object {
 	d := capiDeployment()
 	s := capiSetOfDeployment(d)

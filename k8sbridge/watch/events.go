@@ -158,8 +158,8 @@ func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w si
 	}
 }
 
-// enqueueDeploymentsAndSets enqueues the deployments and sets of a namespace, because a RolloutPolicy may apply to each of
-// them.
+// enqueueDeploymentsAndSets enqueues the deployments and sets of a namespace, because a RolloutPolicy may apply to each
+// of them.
 func (b *Bridge) enqueueDeploymentsAndSets(namespace string, w signalRequest) {
 	b.forEachObject(func(k objectKey) bool {
 		if k.namespace == namespace &&
@@ -284,8 +284,8 @@ func (b *Bridge) handleOwnedObject(e event, kind, parentKind run.Kind, now finge
 	return c
 }
 
-// rolloutIDInStatus returns the workflow ID of the rollout in a deployment's status. rolloutIDInStatus returns "" if the
-// status names no rollout or the object is not a deployment.
+// rolloutIDInStatus returns the workflow ID of the rollout in a deployment's status. rolloutIDInStatus returns "" if
+// the status names no rollout or the object is not a deployment.
 func rolloutIDInStatus(o metav1.Object) string {
 	switch o := o.(type) {
 	case *v1alpha1.MachineDeployment:

@@ -133,9 +133,9 @@ func (b *Bridge) ensureOpenRun(ctx context.Context, k objectKey) bool {
 	return ctx.Err() == nil
 }
 
-// signalMachinesWithLongCalls runs until ctx ends. signalMachinesWithLongCalls signals each machine whose provider call has been open for long
-// but is missing in the status. No event reports that a provider call takes long, and a timer in each creation would
-// cost more.
+// signalMachinesWithLongCalls runs until ctx ends. signalMachinesWithLongCalls signals each machine whose provider call
+// has been open for long but is missing in the status. No event reports that a provider call takes long, and a timer in
+// each creation would cost more.
 func (b *Bridge) signalMachinesWithLongCalls(ctx context.Context) {
 	for {
 		select {

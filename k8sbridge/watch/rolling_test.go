@@ -16,8 +16,8 @@ import (
 // testRolloutID is the rollout ID in the status of a deployment with an open rollout.
 const testRolloutID = "rollout/ns/d/uid-d/2"
 
-// objectsDuringRollout returns the test stack during the rollout of revision 2. The new set has its machine, and the rollout
-// only waits until the machine is ready.
+// objectsDuringRollout returns the test stack during the rollout of revision 2. The new set has its machine, and the
+// rollout only waits until the machine is ready.
 func objectsDuringRollout(changes ...func(*v1alpha1.MachineDeployment)) []runtime.Object {
 	return []runtime.Object{
 		deploymentDuringRollout(changes...),
@@ -31,7 +31,8 @@ func objectsDuringRollout(changes ...func(*v1alpha1.MachineDeployment)) []runtim
 	}
 }
 
-// deploymentDuringRollout returns the deployment of objectsDuringRollout, with changes of its spec and the matching status.
+// deploymentDuringRollout returns the deployment of objectsDuringRollout, with changes of its spec and the matching
+// status.
 func deploymentDuringRollout(changes ...func(*v1alpha1.MachineDeployment)) *v1alpha1.MachineDeployment {
 	d := deploymentWithoutStatus()
 	d.Annotations[v1alpha1.AnnotationRevision], d.Spec.Template.Spec.Class.Name = "2", "large"
@@ -90,7 +91,8 @@ func withOpenRollout(d *v1alpha1.MachineDeployment) {
 	d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: testRolloutID, RolloutOf: d.UID, Step: "await-machines"}
 }
 
-// objectsBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new machine.
+// objectsBeforeApproval returns a rollout that waits for approval at its first pause point, before its first new
+// machine.
 func objectsBeforeApproval() []runtime.Object {
 	return []runtime.Object{
 		deploymentBeforeApproval(),

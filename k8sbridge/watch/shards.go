@@ -24,8 +24,8 @@ func (b *Bridge) servesNamespace(namespace string) bool {
 	return recorded && number == b.shard.Number
 }
 
-// endsRunsOfDeletedObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves the
-// namespaces without a recorded shard, because a namespace loses its shard with its last object.
+// endsRunsOfDeletedObjects reports whether this bridge ends the runs of deleted objects in a namespace. Shard 0 serves
+// the namespaces without a recorded shard, because a namespace loses its shard with its last object.
 func (b *Bridge) endsRunsOfDeletedObjects(namespace string) bool {
 	_, recorded := b.shards.ShardOfNamespace(namespace)
 	return b.servesNamespace(namespace) || !recorded && b.shard.Number == 0
@@ -75,8 +75,8 @@ func (b *Bridge) evaluateNewNamespaces(known map[string]bool) map[string]bool {
 	return now
 }
 
-// shardAssignmentInterval is the interval at which new namespaces get a shard. A check that finds none sends no request.
-// Source: a person who creates the first object of a namespace does not notice the delay.
+// shardAssignmentInterval is the interval at which new namespaces get a shard. A check that finds none sends no
+// request. Source: a person who creates the first object of a namespace does not notice the delay.
 const shardAssignmentInterval = 2 * time.Second
 
 // AssignNamespaces records a shard for each namespace that has objects, until ctx ends. If the record is deleted,

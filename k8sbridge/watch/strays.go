@@ -23,9 +23,9 @@ func rolloutKinds() map[run.Kind]run.Kind {
 // openRunPageSize is the page size for listing open runs. Source: the maximum of Temporal's server.
 const openRunPageSize = 1000
 
-// signalRunsWithoutObject signals each open run whose object no longer exists or is no longer in a namespace of Millwright. If
-// an object is deleted while no bridge is the leader, no bridge gets an event of the deletion, and a run without a
-// timer would stay open forever. The run itself detects that its object is gone.
+// signalRunsWithoutObject signals each open run whose object no longer exists or is no longer in a namespace of
+// Millwright. If an object is deleted while no bridge is the leader, no bridge gets an event of the deletion, and a run
+// without a timer would stay open forever. The run itself detects that its object is gone.
 func (b *Bridge) signalRunsWithoutObject(ctx context.Context) error {
 	known, kinds := map[string]bool{}, []string{}
 	for kind, informer := range b.informersByKind() {

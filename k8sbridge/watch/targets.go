@@ -61,8 +61,8 @@ func (b *Bridge) watchNodes() (stop func()) {
 	}
 }
 
-// watchTargetNodes watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A target
-// may have no nodes to watch.
+// watchTargetNodes watches the nodes of a namespace's target, and forgets the nodes of the target that it replaces. A
+// target may have no nodes to watch.
 func (b *Bridge) watchTargetNodes(namespace string, target *observecache.Target) {
 	b.nodeWatches.endWatch(namespace, b.nodeWatches.watchesByNamespace()[namespace])
 	informer := target.Informer(observecache.NodesResource)

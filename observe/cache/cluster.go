@@ -202,9 +202,9 @@ func (c *Cluster) AddInformer(resource Resource, informer cache.SharedIndexInfor
 	c.informerFactories = append(c.informerFactories, informerRunner{informer})
 }
 
-// AddRunningInformer adds the cache of another resource after Start. The caller runs the informer. Decisions also wait until
-// this cache has reached their minimum version. If a resource already has an informer from AddRunningInformer, that informer
-// stays.
+// AddRunningInformer adds the cache of another resource after Start. The caller runs the informer. Decisions also wait
+// until this cache has reached their minimum version. If a resource already has an informer from AddRunningInformer,
+// that informer stays.
 func (c *Cluster) AddRunningInformer(resource Resource, informer cache.SharedIndexInformer) {
 	c.informersAddedLater.LoadOrStore(resource, informer)
 }
@@ -216,8 +216,8 @@ type informerRunner struct{ informer cache.SharedIndexInformer }
 func (r informerRunner) Start(stop <-chan struct{}) { go r.informer.Run(stop) }
 
 // WatchDrainResources also caches the resources that only drains need: drain rules, and disruption budgets and volume
-// attachments of the target of all namespaces. Call WatchDrainResources once, after SetTargetSource and before Start. Without
-// any target, WatchDrainResources does nothing.
+// attachments of the target of all namespaces. Call WatchDrainResources once, after SetTargetSource and before Start.
+// Without any target, WatchDrainResources does nothing.
 func (c *Cluster) WatchDrainResources() error {
 	if c.target == nil && c.targetSource == nil {
 		return nil
@@ -245,7 +245,8 @@ type TargetSource interface {
 	// OnTarget calls handle for each present target, and for each later target before the target's caches start. A nil
 	// target means that the namespace has no target any more. The calls end when stop is called.
 	OnTarget(handle func(namespace string, target *Target)) (stop func())
-	// KeepConnected keeps the target of a namespace connected for some time, even if this process does not serve the namespace.
+	// KeepConnected keeps the target of a namespace connected for some time, even if this process does not serve the
+	// namespace.
 	KeepConnected(namespace string)
 }
 
@@ -272,8 +273,8 @@ func (c *Cluster) ClusterNameOfNamespace(namespace string) string {
 	return namespace
 }
 
-// KeepTargetConnected keeps the target of a namespace connected for some time. Activities call KeepTargetConnected, because a run
-// keeps its task queue after its namespace has been moved to a shard that this process does not serve.
+// KeepTargetConnected keeps the target of a namespace connected for some time. Activities call KeepTargetConnected,
+// because a run keeps its task queue after its namespace has been moved to a shard that this process does not serve.
 func (c *Cluster) KeepTargetConnected(namespace string) {
 	if c.targetSource != nil {
 		c.targetSource.KeepConnected(namespace)
@@ -352,7 +353,7 @@ func indexByKey[T any](key func(T) string) cache.IndexFunc {
 	}
 }
 
-// OwnerIndexers returns the index ByOwner for a cache of any kind of objects.
+// OwnerIndexers returns the index OwnerUIDIndex for a cache of any kind of objects.
 func OwnerIndexers() cache.Indexers {
 	return cache.Indexers{OwnerUIDIndex: indexByKey(ownerKeyOfObject)}
 }
@@ -373,7 +374,7 @@ func ownerNameKeyOfObject(o metav1.Object) string {
 
 func ownerNameKey(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// OrphanKey returns the value, in the index ByOwner, of a namespace's objects that have no controller. The value
+// OrphanKey returns the value, in the index OwnerUIDIndex, of a namespace's objects that have no controller. The value
 // differs from every UID.
 func OrphanKey(namespace string) string { return "none in " + namespace }
 

@@ -58,15 +58,16 @@ type runningDrainCaches struct {
 	stop                 context.CancelFunc
 }
 
-// WatchDrainResources makes the caches of disruption budgets and volume attachments run always. Call WatchDrainResources before Start.
+// WatchDrainResources makes the caches of disruption budgets and volume attachments run always. Call
+// WatchDrainResources before Start.
 func (t *Target) WatchDrainResources() error {
 	running, err := newRunningDrainCaches(t.client)
 	t.drainCaches.mode, t.drainCaches.runningCaches = drainCachesAlways, running
 	return err
 }
 
-// WatchDrainResourcesOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses them; see
-// UseDrainCaches. Call WatchDrainResourcesOnDemand before Start.
+// WatchDrainResourcesOnDemand makes the caches of disruption budgets and volume attachments run while a drain uses
+// them; see UseDrainCaches. Call WatchDrainResourcesOnDemand before Start.
 func (t *Target) WatchDrainResourcesOnDemand() { t.drainCaches.mode = drainCachesOnDemand }
 
 // UseDrainCaches starts the caches of disruption budgets and volume attachments if they do not run, and waits until

@@ -251,8 +251,8 @@ type mcmLease struct {
 	activeUntil time.Time // expiry of the Lease, by this worker's clock
 }
 
-// MCMLeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last renewal;
-// an empty name if the Lease is not held.
+// MCMLeaseHolder returns the present holder of a Lease of MCM, by this worker's clock, and the time of the last
+// renewal; an empty name if the Lease is not held.
 func MCMLeaseHolder(lease *coordinationv1.Lease, now time.Time) (by string, renewed time.Time) {
 	s := lease.Spec
 	if s.RenewTime == nil || s.HolderIdentity == nil || s.RenewTime.Add(mcmLeaseDuration(lease)).Before(now) {

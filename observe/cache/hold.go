@@ -31,8 +31,8 @@ type namespaceHolds struct {
 	formerHolds map[string]WorkerAbsences // former holds, by namespace
 }
 
-// WatchGuardDeployments watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled to 0,
-// Millwright does not act in this namespace. Call WatchGuardDeployments before Start.
+// WatchGuardDeployments watches the Deployments of the autoscaler guard. While the Deployment of a namespace is scaled
+// to 0, Millwright does not act in this namespace. Call WatchGuardDeployments before Start.
 func (c *Cluster) WatchGuardDeployments(control kubernetes.Interface) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(
 		control, 0,
@@ -142,8 +142,8 @@ func (h *namespaceHolds) setHeld(namespace string, isHeld bool, now time.Time) (
 	return true
 }
 
-// holdAbsences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the workers
-// do.
+// holdAbsences returns the former holds of a namespace. They extend the timeouts of machines, as absences of the
+// workers do.
 func (h *namespaceHolds) holdAbsences(namespace string) WorkerAbsences {
 	h.mu.Lock()
 	defer h.mu.Unlock()

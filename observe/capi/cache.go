@@ -40,8 +40,8 @@ const (
 	// Cluster API.
 	DeploymentFieldManager = "millwright-machinedeployment"
 	// InPlaceFieldManager is the field manager for the annotations of an in-place update on a Machine.
-	// InPlaceFieldManager differs from FieldManager, because Cluster API's core removes these annotations. With the
-	// same field manager, Millwright's next apply would already remove the annotations.
+	// InPlaceFieldManager differs from MachineSetFieldManager, because Cluster API's core removes these annotations. With
+	// the same field manager, Millwright's next apply would already remove the annotations.
 	InPlaceFieldManager = "millwright-in-place"
 )
 

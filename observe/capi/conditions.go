@@ -16,15 +16,15 @@ import (
 // ClusterPausedMessage is Cluster API's message for an object whose Cluster is paused.
 const ClusterPausedMessage = "Cluster spec.paused is set to true"
 
-// Condition is a condition of a status. Since is the transition time. If Since is zero, the transition time is the time
-// of the last change of the condition's status.
+// Condition is a condition of a status. If TransitionTime is zero, the transition time is the time of the last change
+// of the condition's status.
 type Condition struct {
 	scale.Condition
 	TransitionTime time.Time
 }
 
-// ReplaceOwnedConditions removes the conditions whose type is in the list owned, adds the conditions in said, and returns all
-// conditions.
+// ReplaceOwnedConditions removes the conditions whose type is in the list owned, adds the conditions in said, and
+// returns all conditions.
 func ReplaceOwnedConditions(
 	was []metav1.Condition,
 	owned []string,

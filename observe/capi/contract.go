@@ -17,8 +17,8 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// ErrKindNotInstalled means that no CustomResourceDefinition for a kind is installed, or that the definition follows no contract
-// that Millwright supports.
+// ErrKindNotInstalled means that no CustomResourceDefinition for a kind is installed, or that the definition follows no
+// contract that Millwright supports.
 var ErrKindNotInstalled = errors.New("the kind is not installed, or follows no known contract of Cluster API")
 
 // contractVersions lists the contracts that providers may follow, the newest first. Source: Cluster API v1.14 accepts
@@ -50,8 +50,8 @@ type knownKind struct {
 }
 
 // ResourceOfKind returns the resource for a reference without a version: the newest version of the newest contract in
-// the labels of its CustomResourceDefinition. ResourceOfKind returns ErrKindNotInstalled if there is no such resource. For an
-// existing kind, Resource asks the API server at most once in 10 min.
+// the labels of its CustomResourceDefinition. ResourceOfKind returns ErrKindNotInstalled if there is no such resource.
+// For an existing kind, ResourceOfKind asks the API server at most once in 10 min.
 func (c *Cache) ResourceOfKind(ctx context.Context, kind schema.GroupKind) (schema.GroupVersionResource, error) {
 	c.kinds.mu.Lock()
 	defer c.kinds.mu.Unlock()

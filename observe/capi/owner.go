@@ -2,12 +2,12 @@ package capi
 
 import (
 	"encoding/json"
-	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
@@ -62,8 +62,8 @@ func keysOfManagedFields(fields map[string]any) (names []string) {
 	return names
 }
 
-// IsReconciledByOtherController reports whether another controller also reconciles an object of Millwright. Such an object has
-// Millwright's finalizer and also Cluster API's finalizer for its kind, which the caller passes.
+// IsReconciledByOtherController reports whether another controller also reconciles an object of Millwright. Such an
+// object has Millwright's finalizer and also Cluster API's finalizer for its kind, which the caller passes.
 func IsReconciledByOtherController(o metav1.Object, finalizer string) bool {
 	return slices.Contains(o.GetFinalizers(), Finalizer) && slices.Contains(o.GetFinalizers(), finalizer)
 }
@@ -131,19 +131,16 @@ func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
 	return all
 }
 
-// ReturnForTopology gives an object that is being deleted Cluster API's value of the filter label, if the object has the
-// finalizer of a topology: otherwise core's filter drops the events of the object, and core never deletes the templates
-// of the topology and never removes this finalizer. An empty value removes the label.
+// ReturnForTopology gives an object that is being deleted Cluster API's value of the filter label, if the object has
+// the finalizer of a topology: otherwise core's filter drops the events of the object, and core never deletes the
+// templates of the topology and never removes this finalizer. An empty value removes the label.
 func ReturnForTopology(o metav1.Object, finalizer, value string) {
 	if o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), finalizer) {
 		return
 	}
-	labels := map[string]string{clusterv1.WatchLabel: value}
-	maps.DeleteFunc(labels, func(_, text string) bool { return text == "" })
-	for key, text := range o.GetLabels() {
-		if key != clusterv1.WatchLabel {
-			labels[key] = text
-		}
+	merged := labels.Merge(o.GetLabels(), labels.Set{clusterv1.WatchLabel: value})
+	if value == "" {
+		delete(merged, clusterv1.WatchLabel)
 	}
-	o.SetLabels(labels)
+	o.SetLabels(merged)
 }

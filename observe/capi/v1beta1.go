@@ -25,8 +25,8 @@ func NewV1Beta1Condition(kind clusterv1.ConditionType, from metav1.Condition) V1
 }
 
 // V1Beta1Conditions returns the condition Ready of version v1beta1, and then the other conditions. Ready is True if all
-// other conditions are True; otherwise Ready has the reason of the first condition that is not. The transition time of a
-// condition changes only with the condition's status.
+// other conditions are True; otherwise Ready has the reason of the first condition that is not. The transition time of
+// a condition changes only with the condition's status.
 func V1Beta1Conditions(
 	was clusterv1.Conditions,
 	others []V1Beta1Condition,

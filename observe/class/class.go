@@ -48,8 +48,8 @@ func ReadNamespaceObjects(c *observecache.Cluster, namespace string) NamespaceOb
 	return n
 }
 
-// ReadLiveNamespaceObjects reads the objects of a namespace from the API server. ReadLiveNamespaceObjects reads only the metadata of
-// Secrets.
+// ReadLiveNamespaceObjects reads the objects of a namespace from the API server. ReadLiveNamespaceObjects reads only
+// the metadata of Secrets.
 func ReadLiveNamespaceObjects(
 	ctx context.Context,
 	c *observecache.Cluster,
@@ -198,8 +198,9 @@ func ClassesOfSecret(c *observecache.Cluster, namespace, name string) []*v1alpha
 	return classes
 }
 
-// SecretKeysOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not exist.
-// A reference without a namespace means the namespace of the class. The result includes references without a name.
+// SecretKeysOfClass returns the Secrets to which a class refers, without duplicates, including Secrets that do not
+// exist. A reference without a namespace means the namespace of the class. The result includes references without a
+// name.
 func SecretKeysOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedName) {
 	for _, ref := range []*corev1.SecretReference{class.SecretRef, class.CredentialsSecretRef} {
 		if ref == nil {
@@ -213,8 +214,8 @@ func SecretKeysOfClass(class *v1alpha1.MachineClass) (keys []types.NamespacedNam
 	return keys
 }
 
-// SecretAllowsNamespace reports whether classes of a namespace may use a Secret. The namespace of a Secret and the namespaces
-// in the Secret's annotation may use the Secret.
+// SecretAllowsNamespace reports whether classes of a namespace may use a Secret. The namespace of a Secret and the
+// namespaces in the Secret's annotation may use the Secret.
 func SecretAllowsNamespace(secret metav1.Object, namespace string) bool {
 	allowed := strings.Split(secret.GetAnnotations()[v1alpha1.AnnotationAllowedClassNamespaces], ",")
 	return secret.GetNamespace() == namespace || slices.ContainsFunc(allowed, func(name string) bool {

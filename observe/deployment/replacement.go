@@ -33,8 +33,8 @@ func DeploymentsThatSelectSet(c *cache.Cluster, set *v1alpha1.MachineSet) []*v1a
 	)
 }
 
-// OverlappingDeploymentNames returns the sorted names of the other deployments of the namespace whose selector matches the
-// labels of this deployment's template. Deployments with overlapping selectors would claim the same machines.
+// OverlappingDeploymentNames returns the sorted names of the other deployments of the namespace whose selector matches
+// the labels of this deployment's template. Deployments with overlapping selectors would claim the same machines.
 func OverlappingDeploymentNames(c *cache.Cluster, d *v1alpha1.MachineDeployment) []string {
 	var names []string
 	for _, other := range cache.AllObjects[*v1alpha1.MachineDeployment](c.Informer(cache.DeploymentsResource)) {

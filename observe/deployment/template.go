@@ -53,8 +53,9 @@ func CopyDeploymentFields(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploymen
 	return changed || !equality.Semantic.DeepEqual(before, to)
 }
 
-// RecordFailedRolloutOnSet records on the set of the deployment's template that a pin replaces the set, and reports whether
-// the annotation differed. The annotation stays after the pin, until a rollout of the set's revision is complete.
+// RecordFailedRolloutOnSet records on the set of the deployment's template that a pin replaces the set, and reports
+// whether the annotation differed. The annotation stays after the pin, until a rollout of the set's revision is
+// complete.
 func RecordFailedRolloutOnSet(set metav1.Object, r *v1alpha1.RolloutStatus) (changed bool) {
 	pin, annotations := RecordedProgress(r).Pin, set.GetAnnotations()
 	was, want := annotations[v1alpha1.AnnotationRolloutFailed], ""

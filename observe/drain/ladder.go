@@ -17,8 +17,8 @@ import (
 	"millwright/observe/cache"
 )
 
-// maxAnnotationValueBytes is the maximum number of bytes of an annotation's value in a message. A message then has about two
-// lines of text.
+// maxAnnotationValueBytes is the maximum number of bytes of an annotation's value in a message. A message then has
+// about two lines of text.
 const maxAnnotationValueBytes = 200
 
 // FirstAnnotationText returns the name and value of the first of these annotations that a machine has; empty if it has

@@ -75,8 +75,8 @@ func TargetDownReason(target *cache.Target, namespace string) string {
 	return fmt.Sprintf("the target cluster of namespace %s is not connected: %s", namespace, status.Message)
 }
 
-// SetNodeAndOwner records the node that a machine names (nil if there is no such node) and the node's owner. If the machine
-// names no node, but several nodes have its provider ID, then the machine's node is in doubt.
+// SetNodeAndOwner records the node that a machine names (nil if there is no such node) and the node's owner. If the
+// machine names no node, but several nodes have its provider ID, then the machine's node is in doubt.
 func (related *RelatedObjects) SetNodeAndOwner(c *cache.Cluster, m *v1alpha1.Machine, node *corev1.Node) {
 	related.Node, related.NodeOwner = nil, ownership.OwnerAnswer{}
 	switch twins := c.Target(m.Namespace).NodesOfInstance(m.Spec.ProviderID); {

@@ -12,8 +12,8 @@ import (
 	"millwright/observe/drain"
 )
 
-// PreservationFacts returns the facts for the decision whether to preserve a machine. A nil node means that the machine has
-// no node. If now is zero, no preservation has expired.
+// PreservationFacts returns the facts for the decision whether to preserve a machine. A nil node means that the machine
+// has no node. If now is zero, no preservation has expired.
 func PreservationFacts(m *v1alpha1.Machine, node *corev1.Node, now time.Time) preserve.Facts {
 	f := preserve.Facts{
 		OnMachine:   parsePreserveAnnotation(m.Annotations, v1alpha1.AnnotationPreserve),

@@ -95,7 +95,8 @@ func TestReadRelatedObjectsFindsTheDeploymentOfASet(t *testing.T) {
 	}
 }
 
-// newClusterWithStaleCache returns caches that contain the cached machines, while the API server lists the live machines.
+// newClusterWithStaleCache returns caches that contain the cached machines, while the API server lists the live
+// machines.
 func newClusterWithStaleCache(t *testing.T, cached, live []*v1alpha1.Machine) (*cache.Cluster, *[]string) {
 	t.Helper()
 	var objects []runtime.Object

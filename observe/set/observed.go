@@ -147,10 +147,10 @@ func freezeFacts(set *v1alpha1.MachineSet, related RelatedObjects) scale.FreezeS
 // Defaults of machine-controller-manager's flags --machine-safety-up and --machine-safety-down
 const defaultMCMSafetyUp, defaultMCMSafetyDown = 2, 1
 
-// mcmUnfreezeMachineCount returns the number of machines at which machine-controller-manager ends a freeze. The overshoot
-// protection of machine-controller-manager freezes a set that has defaultMCMSafetyUp machines more than allowed. It ends the
-// freeze when the set has defaultMCMSafetyDown machines fewer than that. A set without a deployment may have twice its
-// replicas.
+// mcmUnfreezeMachineCount returns the number of machines at which machine-controller-manager ends a freeze. The
+// overshoot protection of machine-controller-manager freezes a set that has defaultMCMSafetyUp machines more than
+// allowed. It ends the freeze when the set has defaultMCMSafetyDown machines fewer than that. A set without a
+// deployment may have twice its replicas.
 func mcmUnfreezeMachineCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) int {
 	most := 2 * int(set.Spec.Replicas)
 	if d != nil {

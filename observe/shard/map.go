@@ -106,14 +106,14 @@ func (m *Map) OnChange(handle func()) (stop func()) {
 	}
 }
 
-// Claims are the shards that a process serves now. A nil Claimed serves each namespace. All methods are safe for
+// Claims are the shards that a process serves now. A nil Claims serves each namespace. All methods are safe for
 // concurrent use.
 type Claims struct {
 	shardMap     *Map
 	shardNumbers atomic.Pointer[[]int]
 }
 
-// NewClaims returns a Claimed without a shard; nil for a nil Map.
+// NewClaims returns Claims without a shard; nil for a nil Map.
 func NewClaims(shards *Map) *Claims {
 	if shards == nil {
 		return nil

@@ -107,9 +107,10 @@ func (t Table) NamespacesOfShard(number int) (list []string) {
 	return list
 }
 
-// AssignNamespaces returns the data of the record in which each of the given namespaces has a shard. A namespace keeps its shard,
-// unless the number of shards was one until now. A new namespace gets the shard with the fewest namespaces, of several
-// the one with the smallest number. Namespaces that are not given are removed. The number of shards never decreases.
+// AssignNamespaces returns the data of the record in which each of the given namespaces has a shard. A namespace keeps
+// its shard, unless the number of shards was one until now. A new namespace gets the shard with the fewest namespaces,
+// of several the one with the smallest number. Namespaces that are not given are removed. The number of shards never
+// decreases.
 func (t Table) AssignNamespaces(count int, namespaces []string) (data map[string]string) {
 	count = max(count, t.Count, 1)
 	wasShared := t.Count != 1 || count == 1 // a record with one shard has not distributed its namespaces

@@ -26,8 +26,8 @@ type ClientFactory struct {
 	clientsByNamespace map[string]*Client // by namespace
 }
 
-// NewClientFactory returns Clients that read Secrets with a client of the control cluster. Only the fields Secret, Key,
-// TokenSecretName and Connect of the options are used.
+// NewClientFactory returns ClientFactory that read Secrets with a client of the control cluster. Only the fields
+// Secret, Key, TokenSecretName and NewClient of the options are used.
 func NewClientFactory(secrets typedcorev1.SecretsGetter, options Options) *ClientFactory {
 	return &ClientFactory{secretsGetter: secrets, options: options, clientsByNamespace: map[string]*Client{}}
 }

@@ -19,7 +19,7 @@ type Kubeconfig struct {
 	Token  string       // bearer token; empty: the client has a certificate
 	// ClusterID is equal for two kubeconfigs of one cluster: a hash of the server's address and its CA certificates.
 	ClusterID string
-	// ContentHash is a hash of everything except the token: a client must be made again only if Content changes.
+	// ContentHash is a hash of everything except the token: a client must be made again only if ContentHash changes.
 	ContentHash string
 }
 

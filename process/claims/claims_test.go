@@ -166,8 +166,8 @@ func (f *memberGroup) startMember(identity string, only ...int) *member {
 	return m
 }
 
-// updateLeaseVersion gives a written Lease a new version. As the API server does, it refuses an update without the current
-// version.
+// updateLeaseVersion gives a written Lease a new version. As the API server does, it refuses an update without the
+// current version.
 func (f *memberGroup) updateLeaseVersion(a clienttesting.Action) error {
 	write, is := a.(clienttesting.UpdateAction) // a create has the same methods
 	if !is {

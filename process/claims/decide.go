@@ -6,7 +6,8 @@ import (
 	"slices"
 )
 
-// UnservedReason says why nobody serves a namespace. The zero value, Served, means that a worker and a bridge serve it.
+// UnservedReason says why nobody serves a namespace. The zero value, ReasonNone, means that a worker and a bridge serve
+// it.
 type UnservedReason string
 
 // The reasons why nobody serves a namespace.
@@ -17,7 +18,7 @@ const (
 	ReasonNoBridge UnservedReason = "NoBridge" // no live bridge holds the namespace's shard
 )
 
-// UnservedReasons returns all reasons except Served.
+// UnservedReasons returns all reasons except ReasonNone.
 func UnservedReasons() []UnservedReason {
 	return []UnservedReason{ReasonNoShard, ReasonNoWorker, ReasonNoBridge}
 }

@@ -21,8 +21,8 @@ const (
 func selectRole(role string) string { return labelRole + "=" + role }
 
 // ReadHolders reads the Leases of a role from the API server, and returns the live process that serves each shard. A
-// process counts as alive if its Lease was renewed within a minute by the clock of the reader, which may differ from the
-// clocks of the processes.
+// process counts as alive if its Lease was renewed within a minute by the clock of the reader, which may differ from
+// the clocks of the processes.
 func ReadHolders(
 	ctx context.Context,
 	leases typedcoordinationv1.LeaseInterface,

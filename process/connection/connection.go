@@ -108,8 +108,8 @@ func (f *Flags) Register(set *pflag.FlagSet) {
 	)
 }
 
-// ClientOptions returns the options of a client, without logger and metrics. ClientOptions reads all files, so that a missing file
-// is noticed at once. An error names files and flags, and never shows the content of a file.
+// ClientOptions returns the options of a client, without logger and metrics. ClientOptions reads all files, so that a
+// missing file is noticed at once. An error names files and flags, and never shows the content of a file.
 func (f *Flags) ClientOptions() (client.Options, error) {
 	if f.configFileError != nil {
 		return client.Options{}, unreadableConfigError(f.configFileError)

@@ -22,8 +22,8 @@ func DataConverter() converter.DataConverter {
 }
 
 // decryptionErrorRecorder is a value that can record why its payload could not be decrypted. The values of signals
-// implement decryptionErrorRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could not be
-// replayed once the key is available again.
+// implement decryptionErrorRecorder. Otherwise, the SDK would drop a signal that it cannot decode, and the run could
+// not be replayed once the key is available again.
 type decryptionErrorRecorder interface{ MarkUndecryptable(why string) }
 
 // encryptedConverter is the converter for payloads that are still encrypted when the SDK decodes them.

@@ -169,10 +169,10 @@ func (k *Keys) logUndecryptable(name string, err error) {
 	}
 }
 
-// encryptionInterceptors returns interceptors that encrypt requests to Temporal and decrypt its answers: payloads, memos,
-// heartbeats, summaries, and messages and stacks of failures. Search attributes and the names of workflows, queues and
-// signals are not encrypted, because the server needs them. The interceptors are below the SDK's client, so they also
-// decrypt responses of the client's raw API.
+// encryptionInterceptors returns interceptors that encrypt requests to Temporal and decrypt its answers: payloads,
+// memos, heartbeats, summaries, and messages and stacks of failures. Search attributes and the names of workflows,
+// queues and signals are not encrypted, because the server needs them. The interceptors are below the SDK's client, so
+// they also decrypt responses of the client's raw API.
 func (k *Keys) encryptionInterceptors() ([]grpc.UnaryClientInterceptor, error) {
 	failures, err := converter.NewFailureGRPCClientInterceptor(
 		converter.NewFailureGRPCClientInterceptorOptions{EncodeCommonAttributes: true},

@@ -35,8 +35,8 @@ type Cloud struct {
 	// Class is a valid class, with a valid Secret.
 	Class provider.Class
 
-	// ClassWithInitializeStep is a class with the initialize step: its instances wait for InitializeInstance. Class must have
-	// no initialize step.
+	// ClassWithInitializeStep is a class with the initialize step: its instances wait for InitializeInstance. Class must
+	// have no initialize step.
 	ClassWithInitializeStep *provider.Class
 
 	// OtherClusterClass is Class in another cluster, for a cloud whose classes contain the name of their cluster. Nil

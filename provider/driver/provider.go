@@ -317,9 +317,10 @@ func (p *Provider) DeleteInstance(ctx context.Context, class provider.Class, mac
 	return nil
 }
 
-// findInstancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's UID.
-// If a creation ran twice, several instances may have the machine's UID. If the provider ID is known, findInstancesToDelete
-// does not wait for instances that stale reads hide, because the caller repeats the call until no instance exists.
+// findInstancesToDelete returns the instance with the machine's provider ID and all other instances with the machine's
+// UID. If a creation ran twice, several instances may have the machine's UID. If the provider ID is known,
+// findInstancesToDelete does not wait for instances that stale reads hide, because the caller repeats the call until no
+// instance exists.
 func (p *Provider) findInstancesToDelete(
 	ctx context.Context,
 	class provider.Class,

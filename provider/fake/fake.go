@@ -49,8 +49,8 @@ type instance struct {
 // Option configures a new Provider.
 type Option func(*Provider)
 
-// WithInitializeStep makes instances of the given classes (namespace/name) wait for InitializeInstance. InitializeInstance
-// returns Unimplemented for all other classes.
+// WithInitializeStep makes instances of the given classes (namespace/name) wait for InitializeInstance.
+// InitializeInstance returns Unimplemented for all other classes.
 func WithInitializeStep(classes ...string) Option {
 	return func(p *Provider) {
 		for _, class := range classes {

@@ -17,7 +17,8 @@ func (p *Provider) Instances() []provider.Instance {
 	return instances
 }
 
-// CreatedInstanceCount returns the number of all instances that were ever created, including the instances of CreateInstanceByHand.
+// CreatedInstanceCount returns the number of all instances that were ever created, including the instances of
+// CreateInstanceByHand.
 func (p *Provider) CreatedInstanceCount() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -36,8 +37,8 @@ func (p *Provider) UserData(machineUID string) []byte {
 	return nil
 }
 
-// CreateInstanceByHand creates an instance for a machine even if the machine already has an instance. CreateInstanceByHand is for tests
-// of duplicates, orphans and foreign instances.
+// CreateInstanceByHand creates an instance for a machine even if the machine already has an instance.
+// CreateInstanceByHand is for tests of duplicates, orphans and foreign instances.
 func (p *Provider) CreateInstanceByHand(class provider.Class, machine provider.Machine) provider.Instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()

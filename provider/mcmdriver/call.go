@@ -121,9 +121,9 @@ func toDriverError(class provider.Class, err error) *driverError {
 	return r
 }
 
-// toErrorWithRetryAfter converts r to an error for package driver. Drivers return some permanent codes also for temporary
-// failures, but Millwright does not retry after a permanent code until a person changes something. If the code is
-// permanent, toErrorWithRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
+// toErrorWithRetryAfter converts r to an error for package driver. Drivers return some permanent codes also for
+// temporary failures, but Millwright does not retry after a permanent code until a person changes something. If the
+// code is permanent, toErrorWithRetryAfter sets RetryAfter to wait, so that Millwright retries like MCM.
 func (r *driverError) toErrorWithRetryAfter(wait time.Duration) error {
 	err := provider.Error(*r)
 	switch err.Code {

@@ -139,10 +139,10 @@ func (s *mcmAdapter) findInstanceByStatus(
 	return nil, refusal.toErrorWithRetryAfter(creationRetryDelay)
 }
 
-// findInstancesInList returns the listed instances with the machine's name or provider ID. The parameter status is the error of
-// GetMachineStatus. findInstancesInList returns this error if the driver has no ListMachines, or if GetMachineStatus has found
-// several instances and the list shows none. A list contains no node names. Drivers without GetMachineStatus use the
-// machine's name as the node name.
+// findInstancesInList returns the listed instances with the machine's name or provider ID. The parameter status is the
+// error of GetMachineStatus. findInstancesInList returns this error if the driver has no ListMachines, or if
+// GetMachineStatus has found several instances and the list shows none. A list contains no node names. Drivers without
+// GetMachineStatus use the machine's name as the node name.
 func (s *mcmAdapter) findInstancesInList(
 	ctx context.Context,
 	class provider.Class,

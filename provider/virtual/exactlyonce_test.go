@@ -22,8 +22,8 @@ import (
 // creation in a slow cloud.
 const requestLifetime = 100 * time.Millisecond
 
-// slowCloudConfig is the configuration of a cloud in which a creation takes long enough for an interruption. All durations
-// are a hundredth of the durations of a real cloud.
+// slowCloudConfig is the configuration of a cloud in which a creation takes long enough for an interruption. All
+// durations are a hundredth of the durations of a real cloud.
 type slowCloudConfig struct {
 	usesClientTokens         bool
 	acceptLatency, staleness time.Duration

@@ -252,8 +252,8 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// instanceIDFromProviderID returns the ID of an instance (i-N). instanceIDFromProviderID returns an error with the code InvalidArgument
-// for a provider ID of another cloud.
+// instanceIDFromProviderID returns the ID of an instance (i-N). instanceIDFromProviderID returns an error with the code
+// InvalidArgument for a provider ID of another cloud.
 func instanceIDFromProviderID(providerID string) (string, error) {
 	rest, ours := strings.CutPrefix(providerID, "virtual:///")
 	_, id, two := strings.Cut(rest, "/")

@@ -278,8 +278,8 @@ func isWorkerMissing(h explain.Heartbeat) bool {
 	return h.Process == explain.WorkerProcess && h.MissingMessage != ""
 }
 
-// listLeasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed, listLeasesWithName
-// returns nil, because checkHeartbeats has already reported the error.
+// listLeasesWithName returns the Leases with this name, the oldest first. If the Leases cannot be listed,
+// listLeasesWithName returns nil, because checkHeartbeats has already reported the error.
 func (x *doctorCommand) listLeasesWithName(
 	ctx context.Context,
 	clients kubecli.Clients,

@@ -120,9 +120,9 @@ func TestDoctorPrintsAllChecks(t *testing.T) {
 	}
 }
 
-// newClientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions of
-// the user ann, each as VERB RESOURCE. The parameter behind is how far the command's clock is behind the API server's
-// clock.
+// newClientsetForUser returns an API server that authenticates the user ann. The parameter may contains the permissions
+// of the user ann, each as VERB RESOURCE. The parameter behind is how far the command's clock is behind the API
+// server's clock.
 func newClientsetForUser(behind time.Duration, may ...string) *kubefake.Clientset {
 	kube := kubefake.NewClientset()
 	kube.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -60,8 +60,8 @@ type machineReader struct {
 	now             func() time.Time
 }
 
-// newMachineReader returns a reader of the named machine. The reader's clients connect on their first use; the caller must
-// close Temporal's client.
+// newMachineReader returns a reader of the named machine. The reader's clients connect on their first use; the caller
+// must close Temporal's client.
 func (f *drainCommand) newMachineReader(c *cobra.Command, name string) (r machineReader, err error) {
 	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
 	if r.key, err = f.ParseKey(c, name); err != nil {

@@ -83,9 +83,9 @@ func isHeld(m *v1alpha1.Machine) bool {
 // isQueued reports whether the node of a machine waits in the drain queue.
 func isQueued(m *v1alpha1.Machine) bool { return observe.IsInDrainQueue(m) && m.Status.Deletion.Queued }
 
-// needsManualAction reports whether a person may have to act, because the deletion or drain is held, is overdue, or has a
-// blocker. needsManualAction ignores waits for volumes and waits in the drain queue, because these waits end without a
-// person.
+// needsManualAction reports whether a person may have to act, because the deletion or drain is held, is overdue, or has
+// a blocker. needsManualAction ignores waits for volumes and waits in the drain queue, because these waits end without
+// a person.
 func needsManualAction(m *v1alpha1.Machine, now time.Time) bool {
 	if isHeld(m) || isOverdue(m, now) {
 		return true

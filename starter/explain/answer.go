@@ -32,8 +32,8 @@ type explanation struct {
 	Machines          []waitingMachine  `json:"machines,omitempty"` // the waiting machines of a deployment or a set
 }
 
-// step is the current step of an object, and its reason to wait. For a deployment or a set, What and Next are empty:
-// the sentence summarizes the machines, and each machine has its own What and Next.
+// step is the current step of an object, and its reason to wait. For a deployment or a set, Goal and Next are empty:
+// the sentence summarizes the machines, and each machine has its own Goal and Next.
 type step struct {
 	WorkflowID string    `json:"workflow,omitempty"` // ID of the workflow that runs the step
 	StepName   string    `json:"step,omitempty"`

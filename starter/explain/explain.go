@@ -354,8 +354,8 @@ func readProviderOfClass(ctx context.Context, clients kubecli.Clients, namespace
 	return class.ProviderName()
 }
 
-// readMachineOfNode returns the machine of a node. For a node without a machine, readMachineOfNode returns the node itself, with a text
-// that no machine has the node.
+// readMachineOfNode returns the machine of a node. For a node without a machine, readMachineOfNode returns the node
+// itself, with a text that no machine has the node.
 func (x *explainCommand) readMachineOfNode(
 	ctx context.Context,
 	clients kubecli.Clients,

@@ -34,9 +34,9 @@ type processKind struct {
 // WorkerProcess is the value of Heartbeat.Process for the workers.
 const WorkerProcess = "worker"
 
-// processKinds are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker renews
-// it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. downAfter is two to three renewal
-// intervals.
+// processKinds are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker
+// renews it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. downAfter is two to three
+// renewal intervals.
 var processKinds = []processKind{
 	{
 		WorkerProcess, v1alpha1.LeaseWorkers, 15 * time.Second, 20 * time.Second, 45 * time.Second,

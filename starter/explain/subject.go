@@ -47,8 +47,8 @@ type memberMachine struct {
 	currentWait  explain.WaitState
 }
 
-// newMemberMachine returns the member for a machine. The parameter named of is the machine's class; nil if the class cannot be
-// read.
+// newMemberMachine returns the member for a machine. The parameter named of is the machine's class; nil if the class
+// cannot be read.
 func newMemberMachine(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.Time) memberMachine {
 	return memberMachine{
 		m.Name,

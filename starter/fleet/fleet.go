@@ -217,8 +217,8 @@ func (t table) addMachine(m *v1alpha1.Machine) {
 	}
 }
 
-// addOwnerNamespaces adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may have no
-// Machine.
+// addOwnerNamespaces adds the namespaces with MachineSets and MachineDeployments: a namespace that nobody serves may
+// have no Machine.
 func (t table) addOwnerNamespaces(ctx context.Context, clients kubecli.Clients) error {
 	sets, err := clients.MachineClient.MachineV1alpha1().MachineSets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {

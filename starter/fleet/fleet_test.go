@@ -33,9 +33,9 @@ func newLease(name, holder string, renewed time.Time, labels, annotations map[st
 	}
 }
 
-// newThreeShardBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge b-1 serve;
-// bank is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose bridge is
-// dead; late has no shard.
+// newThreeShardBackend has an installation with three shards: shop is in shard 1, which the worker w-1 and the bridge
+// b-1 serve; bank is in shard 0, which nobody serves, and has a target that does not answer; quiet is in shard 2, whose
+// bridge is dead; late has no shard.
 func newThreeShardBackend(extra ...runtime.Object) *clitest.FakeBackend {
 	now := clitest.Now
 	w := clitest.NewFakeBackend(

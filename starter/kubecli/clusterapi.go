@@ -22,14 +22,14 @@ type ClusterAPIReader struct {
 	checkInstalled func() (bool, error)
 }
 
-// groupVersionDiscoverer contains the method of a discovery client that reports whether the API server serves a version of an
-// API group.
+// groupVersionDiscoverer contains the method of a discovery client that reports whether the API server serves a version
+// of an API group.
 type groupVersionDiscoverer interface {
 	ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error)
 }
 
-// NewClusterAPIReader returns a ClusterAPI without sending a request. The first call of IsServed asks the API server whether
-// Cluster API is installed; later calls return the same answer.
+// NewClusterAPIReader returns a ClusterAPI without sending a request. The first call of IsServed asks the API server
+// whether Cluster API is installed; later calls return the same answer.
 func NewClusterAPIReader(client *capi.Client, asked groupVersionDiscoverer) *ClusterAPIReader {
 	return &ClusterAPIReader{client, sync.OnceValues(func() (bool, error) {
 		_, err := asked.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String())
@@ -66,7 +66,7 @@ func (c *ClusterAPIReader) Client() *capi.Client { return c.client }
 
 // ListSets returns the sets that Millwright reconciles in a namespace, or in all namespaces. ListSets selects sets by
 // Millwright's finalizer, because only the flags of the worker contain the label that selects Millwright's sets. If
-// Cluster API is not installed, Sets returns nil.
+// Cluster API is not installed, ListSets returns nil.
 func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
@@ -79,7 +79,7 @@ func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]cl
 }
 
 // ListDeployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster
-// API is not installed, Deployments returns nil.
+// API is not installed, ListDeployments returns nil.
 func (c *ClusterAPIReader) ListDeployments(
 	ctx context.Context,
 	namespace string,

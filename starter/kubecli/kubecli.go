@@ -22,7 +22,8 @@ import (
 // Environment has the constructors of clients, and the clock, for all commands.
 type Environment struct {
 	NewClients func(ClusterAccess) (Clients, error)
-	// ContextNamespace returns the namespace of the kubeconfig's context; if Namespace is nil, the namespace is "default".
+	// ContextNamespace returns the namespace of the kubeconfig's context; if ContextNamespace is nil, the namespace is
+	// "default".
 	ContextNamespace func(ClusterAccess) (string, error)
 	DialTemporal     func(TemporalFlags) (client.Client, error)
 	Now              func() time.Time

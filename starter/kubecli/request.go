@@ -227,8 +227,8 @@ func (w requestWriter) printResult(s Subject, d request.Decision) error {
 	return err
 }
 
-// eventReasonRequestApplied is the reason of the event about a request. The activity that applies requests uses the same
-// reason.
+// eventReasonRequestApplied is the reason of the event about a request. The activity that applies requests uses the
+// same reason.
 const eventReasonRequestApplied = "RequestApplied"
 
 // createEvent creates an event with actor and reason for a request whose annotation cannot store actor and reason.

@@ -12,8 +12,8 @@ import (
 	"millwright/api/v1alpha1"
 )
 
-// ShowMachinesUntilRunning prints the machines of a deployment until the deployment has exactly size machines and all of them are
-// Running.
+// ShowMachinesUntilRunning prints the machines of a deployment until the deployment has exactly size machines and all
+// of them are Running.
 func (c Clients) ShowMachinesUntilRunning(
 	ctx context.Context,
 	out io.Writer,

@@ -359,8 +359,8 @@ func TestOutputFormats(t *testing.T) {
 	require.ErrorContains(t, err, `"wide" is no format of a plan`)
 }
 
-// newFleetBackend returns a backend with the recorded namespace shoot, whose machines join no cluster, and the namespace
-// bakery, in which MCM is at work and whose target is not known.
+// newFleetBackend returns a backend with the recorded namespace shoot, whose machines join no cluster, and the
+// namespace bakery, in which MCM is at work and whose target is not known.
 func newFleetBackend(t *testing.T) (w *clitest.FakeBackend, at time.Time) {
 	t.Helper()
 	machines, others := readRecordedObjects(t)

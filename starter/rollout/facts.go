@@ -84,7 +84,8 @@ func (s snapshot) strategyText() string {
 	}
 }
 
-// surgeOrUnavailableText formats a bound. A percentage is followed by n, the number of machines that the percentage allows.
+// surgeOrUnavailableText formats a bound. A percentage is followed by n, the number of machines that the percentage
+// allows.
 func surgeOrUnavailableText(b rollout.IntOrPercent, n int) string {
 	switch {
 	case b.IsPercent:

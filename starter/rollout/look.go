@@ -63,8 +63,8 @@ type deploymentSource interface {
 
 	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
 	withReplicas(replicas int32) deploymentSource
-	// withSpecFromFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain the
-	// deployment.
+	// withSpecFromFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain
+	// the deployment.
 	withSpecFromFile(file string) (deploymentSource, error)
 	withoutPauseAndHold() deploymentSource // a copy that is neither paused nor held
 	// withTemplateOfSet returns a copy with the template of the set at this index, and without the rollback request. A

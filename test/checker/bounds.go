@@ -215,8 +215,8 @@ func newDeploymentView(s Snapshot, d *v1alpha1.MachineDeployment) deploymentView
 	return v
 }
 
-// notServingReason returns why the node of a machine accepts no pods; empty if the node accepts pods. The cloud's list is
-// read before the Machines, so the list may lack the instance of a new Machine. If the list lacks the instance, the
+// notServingReason returns why the node of a machine accepts no pods; empty if the node accepts pods. The cloud's list
+// is read before the Machines, so the list may lack the instance of a new Machine. If the list lacks the instance, the
 // provider ID of the Machine identifies the node. The node of a machine that is updated in place is cordoned.
 func notServingReason(s Snapshot, m v1alpha1.Machine, instances []admin.Instance) string {
 	var node *corev1.Node

@@ -26,8 +26,8 @@ const (
 	CheckVanishedInstance   = "machine that stays has lost its instance"
 )
 
-// FindingDurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check without a
-// limit is a violation at once.
+// FindingDurationLimits returns how long a finding may last before it is a violation, by check. A finding of a check
+// without a limit is a violation at once.
 func FindingDurationLimits() map[string]time.Duration {
 	return map[string]time.Duration{
 		// Orphans are excused if a person has removed the finalizer of their machine. Other orphans may appear only for

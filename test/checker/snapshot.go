@@ -42,9 +42,9 @@ type Snapshot struct {
 	// bounds.
 	DeploymentsAtStart []v1alpha1.MachineDeployment
 
-	// MachinesDeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads nodes
-	// after machines. For a machine in MachinesDeletedDuringSnapshot, a snapshot may contain no deletion timestamp, although
-	// its node is already cordoned.
+	// MachinesDeletedDuringSnapshot are the machines whose deletion began while the snapshot was taken. A snapshot reads
+	// nodes after machines. For a machine in MachinesDeletedDuringSnapshot, a snapshot may contain no deletion timestamp,
+	// although its node is already cordoned.
 	MachinesDeletedDuringSnapshot map[types.UID]bool
 }
 

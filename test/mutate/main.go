@@ -184,8 +184,8 @@ func writeOverlay(source, broken string) (overlay string, remove func(), err err
 	return overlay, remove, nil
 }
 
-// parseTestOutput reads the output of failed tests. parseTestOutput returns which test failed, or that the mutation cannot be
-// compiled.
+// parseTestOutput reads the output of failed tests. parseTestOutput returns which test failed, or that the mutation
+// cannot be compiled.
 func parseTestOutput(output string) (result verdict, detail string) {
 	if strings.Contains(output, "[build failed]") || strings.Contains(output, "[setup failed]") {
 		return verdictDoesNotBuild, "\n" + output

@@ -72,7 +72,8 @@ func TestTheMutationsApply(t *testing.T) {
 	}
 }
 
-// A pattern that matches no test runs no test, or skips no simulation. Then the verdict about the mutation proves nothing.
+// A pattern that matches no test runs no test, or skips no simulation. Then the verdict about the mutation proves
+// nothing.
 func TestPatternsOfMutationsMatchTests(t *testing.T) {
 	root, err := moduleRoot()
 	require.NoError(t, err)

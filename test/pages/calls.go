@@ -155,9 +155,9 @@ func splitShellWords(script string) (found []string) {
 	return found
 }
 
-// parseQuotingOrPlaceholder parses a quoted text, a substitution or a placeholder at the start of a script. It returns the text
-// and its length. The length is zero if the script begins with anything else. The text is empty if the script begins
-// with a backslash at the end of a line.
+// parseQuotingOrPlaceholder parses a quoted text, a substitution or a placeholder at the start of a script. It returns
+// the text and its length. The length is zero if the script begins with anything else. The text is empty if the script
+// begins with a backslash at the end of a line.
 func parseQuotingOrPlaceholder(script string) (text string, length int) {
 	switch {
 	case strings.HasPrefix(script, "\\\n"):

@@ -60,8 +60,8 @@ type Target struct {
 	Expr string `json:"expr"`
 }
 
-// PrometheusQuery returns the query in a form that Prometheus accepts, with 5m in place of Grafana's variable for the rate
-// interval.
+// PrometheusQuery returns the query in a form that Prometheus accepts, with 5m in place of Grafana's variable for the
+// rate interval.
 func (t Target) PrometheusQuery() string { return strings.ReplaceAll(t.Expr, "$__rate_interval", "5m") }
 
 // ReadDashboards returns all dashboards of a clone of the repository.

@@ -69,7 +69,8 @@ func promisedNames(ctx context.Context, repo string) ([]string, error) {
 	return slices.Sorted(maps.Keys(all)), nil
 }
 
-// providerActivityNames returns the activities of a provider's task queue, and the fields of their arguments and results.
+// providerActivityNames returns the activities of a provider's task queue, and the fields of their arguments and
+// results.
 func providerActivityNames(repo string) (names []string, err error) {
 	provider := reflect.TypeFor[*cloud.Activities]()
 	for method := range provider.Methods() {
@@ -114,8 +115,8 @@ func rowCells(line string) []string {
 	return all
 }
 
-// metricNamesInRow returns the metric of a line. The name includes the labels, because an additional label changes the time
-// series.
+// metricNamesInRow returns the metric of a line. The name includes the labels, because an additional label changes the
+// time series.
 func metricNamesInRow(_, line string) []string {
 	row := rowCells(line)
 	if len(row) < 4 {
@@ -124,8 +125,8 @@ func metricNamesInRow(_, line string) []string {
 	return []string{fmt.Sprintf("metric %s %s {%s}", row[0], row[1], row[2])}
 }
 
-// temporalNamesInRow returns the names in a line. A name is a search attribute, a message with a workflow that accepts it,
-// or a command with its arguments.
+// temporalNamesInRow returns the names in a line. A name is a search attribute, a message with a workflow that accepts
+// it, or a command with its arguments.
 func temporalNamesInRow(section, line string) (names []string) {
 	row := rowCells(line)
 	if row == nil {
@@ -196,8 +197,8 @@ type fieldSchema struct {
 	AdditionalProperties *fieldSchema
 }
 
-// promisedCRDNames returns the promised names of a CRD: the fields with their types, the optional fields, and the allowed
-// values of enumerated fields.
+// promisedCRDNames returns the promised names of a CRD: the fields with their types, the optional fields, and the
+// allowed values of enumerated fields.
 func promisedCRDNames(path string) (names []string, err error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

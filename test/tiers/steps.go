@@ -118,8 +118,8 @@ func separateStacksStep(list map[string][]string) step {
 	return s
 }
 
-// stackTestFlags returns the flags of go test for tests on a stack. Test packages run one at a time. Up to 8 tests of the
-// package run at the same time, because these tests mostly wait.
+// stackTestFlags returns the flags of go test for tests on a stack. Test packages run one at a time. Up to 8 tests of
+// the package run at the same time, because these tests mostly wait.
 func stackTestFlags(list map[string][]string) []string {
 	flags := []string{"-count=1", "-p=1", "-parallel=8", "-timeout=60m"}
 	if list == nil {

@@ -2,8 +2,8 @@ package serve
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// NewHeartbeatGauge registers the metric of a worker's last heartbeat. Call NewHeartbeatGauge once per registry. If several
-// workers run, each worker makes only some of the renewals, so use the maximum of the metric.
+// NewHeartbeatGauge registers the metric of a worker's last heartbeat. Call NewHeartbeatGauge once per registry. If
+// several workers run, each worker makes only some of the renewals, so use the maximum of the metric.
 func NewHeartbeatGauge(registry prometheus.Registerer) prometheus.Gauge {
 	heartbeat := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "millwright_worker_heartbeat_timestamp_seconds",

@@ -96,9 +96,9 @@ func (f *CloudFlags) CloudWorkerOptions() worker.Options {
 	return options
 }
 
-// PrepareActivities prepares the activities of a provider: the name of the installation, the flags, and the metrics of the
-// provider's calls. If each namespace has its own target, its tenant may be hostile to the others, so no namespace gets
-// more than FairCallCount. Call PrepareActivities once for calls, before StartCloudWorker.
+// PrepareActivities prepares the activities of a provider: the name of the installation, the flags, and the metrics of
+// the provider's calls. If each namespace has its own target, its tenant may be hostile to the others, so no namespace
+// gets more than FairCallCount. Call PrepareActivities once for calls, before StartCloudWorker.
 func (f *CloudFlags) PrepareActivities(
 	calls *cloud.Activities,
 	installation run.Installation,
@@ -220,8 +220,8 @@ func (p Provider) run(ctx context.Context, flags providerFlags) error {
 	return WaitAndStopWorkers(ctx, workers, fatal)
 }
 
-// CreateProviderClients creates clients of the control cluster and the target cluster for the activities of a provider. No
-// other code of the process uses these clients. Therefore, status writes of other machines do not delay a cloud call
+// CreateProviderClients creates clients of the control cluster and the target cluster for the activities of a provider.
+// No other code of the process uses these clients. Therefore, status writes of other machines do not delay a cloud call
 // when they use up --kube-api-qps. CreateProviderClients sends no request.
 func CreateProviderClients(flags process.Flags, agent string, calls *cloud.Activities) error {
 	control, err := flags.ControlClusterConfig(agent)

@@ -21,8 +21,8 @@ const (
 	// activity sends one or two requests to the API server.
 	clusterQueueSlotCount = 100
 
-	// workflowTaskSlotCount is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may run
-	// local activities. Further tasks wait at Temporal's server, where tasks of other deployments can have priority.
+	// workflowTaskSlotCount is the maximum number of concurrent workflow tasks of an SDK worker. Each workflow task may
+	// run local activities. Further tasks wait at Temporal's server, where tasks of other deployments can have priority.
 	// Source: ADR 0089.
 	workflowTaskSlotCount = 40
 

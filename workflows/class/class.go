@@ -48,8 +48,8 @@ func (c *machineClass) Decide(ctx workflow.Context) (class.Decision, error) {
 	return d, nil
 }
 
-// ExecuteStep carries out a decision. The class gets its finalizer before its Secrets, and loses it after them. No finalizer
-// therefore stays on a Secret of a deleted class.
+// ExecuteStep carries out a decision. The class gets its finalizer before its Secrets, and loses it after them. No
+// finalizer therefore stays on a Secret of a deleted class.
 func (c *machineClass) ExecuteStep(ctx workflow.Context, d class.Decision) (*run.Result, error) {
 	if d.Gone {
 		return run.GoneResult(d.Why)

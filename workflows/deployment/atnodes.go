@@ -54,7 +54,8 @@ func (w *setWriter) startNodeWrites(ctx workflow.Context, d rollout.Decision) (a
 }
 
 // awaitNodeMarks waits until the marks in progress are written. After a refusal or a timeout, the workflow writes the
-// marks again when RefusedWriteRetryPause has passed. After another failure the next decision reads from the API server.
+// marks again when RefusedWriteRetryPause has passed. After another failure the next decision reads from the API
+// server.
 func (w *setWriter) awaitNodeMarks(ctx workflow.Context) {
 	if w.pendingNodeMarks == nil {
 		return

@@ -9,8 +9,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// apiActivities has the activities for the deployments and sets of one API, and the types of their workflows. An activity of
-// type run.LocalActivity may run as a local activity. run.LocalActivity describes the rule.
+// apiActivities has the activities for the deployments and sets of one API, and the types of their workflows. An
+// activity of type run.LocalActivity may run as a local activity. run.LocalActivity describes the rule.
 type apiActivities struct {
 	deploymentKind, rolloutKind run.Kind
 	resource                    kube.Resource // resource of the deployments in the cache
@@ -52,8 +52,8 @@ func millwrightActivities() apiActivities {
 	}
 }
 
-// clusterAPIActivities returns the adapter for deployments of cluster.x-k8s.io. Cluster API's own controllers and the sets
-// write the nodes and machines.
+// clusterAPIActivities returns the adapter for deployments of cluster.x-k8s.io. Cluster API's own controllers and the
+// sets write the nodes and machines.
 func clusterAPIActivities() apiActivities {
 	a := new(capi.Activities)
 	return apiActivities{

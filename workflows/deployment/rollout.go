@@ -143,7 +143,8 @@ func (r *rolloutState) Decide(ctx workflow.Context) (d deployment.Decision, err 
 	return d, err
 }
 
-// ExecuteStep ends the rollout, carries out the decision, or waits. If the rollout is cancelled, Step writes the hold.
+// ExecuteStep ends the rollout, carries out the decision, or waits. If the rollout is cancelled, ExecuteStep writes the
+// hold.
 func (r *rolloutState) ExecuteStep(ctx workflow.Context, d deployment.Decision) (*RolloutResult, error) {
 	if ctx.Err() != nil {
 		return r.holdDeployment(ctx)

@@ -19,7 +19,8 @@ import (
 	"millwright/workflows/workflowstest"
 )
 
-// withMachineCounts returns the decision with old machines of earlier templates and updated machines of the new template.
+// withMachineCounts returns the decision with old machines of earlier templates and updated machines of the new
+// template.
 func withMachineCounts(d deployment.Decision, old, updated int) deployment.Decision {
 	d.Picture.Old, d.Picture.Counts.Updated, d.Picture.Counts.Replicas = old, updated, old+updated
 	return d

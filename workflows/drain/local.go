@@ -8,8 +8,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// apiActivities contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a local
-// activity (see run.LocalActivity).
+// apiActivities contains the activities for the machines of one API. An activity of type run.LocalActivity may run as a
+// local activity (see run.LocalActivity).
 type apiActivities struct {
 	kind     run.Kind
 	resource kube.Resource // resource of the machines in the cache

@@ -56,8 +56,9 @@ func (m *machine) callProvider(
 // showRepeatedCallChangeID is the change ID of ADR 0121.
 const showRepeatedCallChangeID = "show-repeated-call"
 
-// clearProblemOfPreviousCall removes the problem of the previous call from the status, because the next call may be open for a
-// long time and the old problem is out of date. The step starts again, with the text from before the problem.
+// clearProblemOfPreviousCall removes the problem of the previous call from the status, because the next call may be
+// open for a long time and the old problem is out of date. The step starts again, with the text from before the
+// problem.
 func (m *machine) clearProblemOfPreviousCall(ctx workflow.Context, d activities.Decision, why string) error {
 	if workflow.GetVersion(ctx, showRepeatedCallChangeID, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
 		return nil

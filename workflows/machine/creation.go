@@ -185,8 +185,8 @@ func (m *machine) recordCreatedInstance(
 	})
 }
 
-// recordInstanceNames writes the names of an instance to the object. stale is the reason why the node name belongs to another
-// node, or empty.
+// recordInstanceNames writes the names of an instance to the object. stale is the reason why the node name belongs to
+// another node, or empty.
 func (m *machine) recordInstanceNames(ctx workflow.Context, in activities.InstanceRecord) (stale string, err error) {
 	in.Read = m.NewReadInput(ctx)
 	record, err := recordInstanceActivity.RunLocalFirst(ctx, m.WorkflowState, "records instance "+in.ProviderID, in)

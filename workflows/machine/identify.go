@@ -56,9 +56,9 @@ func (m *machine) recordMissingNames(ctx workflow.Context, d activities.Decision
 	return err == nil && stale == "", err
 }
 
-// askForInstanceNames calls the provider until the provider answers. askForInstanceNames returns nil, nil if the caller must decide
-// again. If a person skips the drain, askForInstanceNames makes one call, and a missing answer counts as "there is no
-// instance".
+// askForInstanceNames calls the provider until the provider answers. askForInstanceNames returns nil, nil if the caller
+// must decide again. If a person skips the drain, askForInstanceNames makes one call, and a missing answer counts as
+// "there is no instance".
 func (m *machine) askForInstanceNames(ctx workflow.Context, d activities.Decision) (*cloud.InstanceAnswer, error) {
 	call := m.instanceCall(d)
 	m.hasAskedForNames = true
@@ -106,9 +106,9 @@ func (m *machine) awaitHoldEnd(ctx workflow.Context, d activities.Decision) erro
 	return m.AwaitChange(ctx)
 }
 
-// askProviderForNodeOwner asks the provider once for the node name of a machine that is not being deleted, if the owner of the
-// node is uncertain. askProviderForNodeOwner records the answer, and returns true if the caller must decide again. If the provider
-// does not answer within a minute, the owner stays uncertain.
+// askProviderForNodeOwner asks the provider once for the node name of a machine that is not being deleted, if the owner
+// of the node is uncertain. askProviderForNodeOwner records the answer, and returns true if the caller must decide
+// again. If the provider does not answer within a minute, the owner stays uncertain.
 func (m *machine) askProviderForNodeOwner(ctx workflow.Context, d activities.Decision) (settled bool, err error) {
 	if !d.Ask || m.hasAskedNodeOwner || d.Provider == "" || d.NeverTried {
 		return false, nil

@@ -15,8 +15,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// newUnrecordedInstanceTestEnv returns a world with a machine that is being deleted. The machine's creation was interrupted
-// before the names of its instance were recorded.
+// newUnrecordedInstanceTestEnv returns a world with a machine that is being deleted. The machine's creation was
+// interrupted before the names of its instance were recorded.
 func newUnrecordedInstanceTestEnv(t *testing.T) *machineTestEnv {
 	w := newDeletionTestEnv(t)
 	w.decision.ProviderID, w.decision.NodeName, w.decision.Target = "", "", true

@@ -86,8 +86,8 @@ func (m *machine) writeStatus(ctx workflow.Context, summary string, report activ
 	return run.ReportMachineStatus(ctx, m.WorkflowState, summary, reportMachineActivity, report)
 }
 
-// ExecuteStep carries out the machine's next step. If the result is not nil, nothing is left to do. If the API server refuses
-// a write, the status shows the refusal.
+// ExecuteStep carries out the machine's next step. If the result is not nil, nothing is left to do. If the API server
+// refuses a write, the status shows the refusal.
 func (m *machine) ExecuteStep(ctx workflow.Context, d activities.Decision) (*run.Result, error) {
 	result, err := m.carryOutDecision(ctx, d)
 	if run.IsFailureOfType(err, kube.FailureTypeRefused) {
@@ -234,7 +234,8 @@ func (m *machine) copyNodeConditions(ctx workflow.Context, d activities.Decision
 	return nil
 }
 
-// awaitChangeOrMachineDeadline waits until a signal arrives, a future is ready, or a deadline of the machine has passed.
+// awaitChangeOrMachineDeadline waits until a signal arrives, a future is ready, or a deadline of the machine has
+// passed.
 func (m *machine) awaitChangeOrMachineDeadline(
 	ctx workflow.Context,
 	d activities.Decision,
@@ -399,9 +400,10 @@ func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision,
 	return m.awaitChangeOrDeadline(ctx, d, recheck)
 }
 
-// writeNodeFields writes the fields of the template and the class to the node. If there was nothing to write, the caches may
-// have been stale, so the next decision reads from the API server once. If there is still nothing to write, or the API
-// server refuses the write, writeNodeFields sets nodeSyncBlockReason. The next attempt then waits for another change.
+// writeNodeFields writes the fields of the template and the class to the node. If there was nothing to write, the
+// caches may have been stale, so the next decision reads from the API server once. If there is still nothing to write,
+// or the API server refuses the write, writeNodeFields sets nodeSyncBlockReason. The next attempt then waits for
+// another change.
 func (m *machine) writeNodeFields(ctx workflow.Context, d activities.Decision) error {
 	s := m.Shown
 	s.Phase, s.Node, s.Why, s.BlockedBy = d.Phase, d.NodeName, d.Why, nil
@@ -442,8 +444,8 @@ func (m *machine) writePreservation(ctx workflow.Context, d activities.Decision)
 	return m.awaitChangeOrDeadline(ctx, d)
 }
 
-// showPreservationStep shows a step of a preservation. If the step differs from the previous step, showPreservationStep also
-// writes the step to the status.
+// showPreservationStep shows a step of a preservation. If the step differs from the previous step, showPreservationStep
+// also writes the step to the status.
 func (m *machine) showPreservationStep(ctx workflow.Context, d activities.Decision, name string) error {
 	if err := m.withdrawReplacementGrant(ctx, d); err != nil {
 		return err

@@ -98,7 +98,8 @@ func newSweepTestEnv(t *testing.T) *sweepTestEnv {
 	return w
 }
 
-// setMissingMachines deletes these machines from the world. An earlier sweep has already seen their instances as orphans.
+// setMissingMachines deletes these machines from the world. An earlier sweep has already seen their instances as
+// orphans.
 func (w *sweepTestEnv) setMissingMachines(machines ...string) {
 	w.decision.Instances, w.decision.Machines, w.decision.Orphans = 40, 30, len(machines)
 	for _, name := range machines {

@@ -53,8 +53,8 @@ type ParentNames struct {
 	Provider          string
 }
 
-// StartSearchAttributes returns the search attributes that stay constant during a run. The bridge sets these attributes when
-// it starts a run.
+// StartSearchAttributes returns the search attributes that stay constant during a run. The bridge sets these attributes
+// when it starts a run.
 func StartSearchAttributes(namespace string, o ParentNames) temporal.SearchAttributes {
 	updates := []temporal.SearchAttributeUpdate{keywordUpdate("MachineNamespace", namespace)}
 	for _, a := range []struct{ name, value string }{

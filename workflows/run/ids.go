@@ -53,8 +53,8 @@ const (
 // before this name existed.
 type Installation string
 
-// maxInstallationNameLength is the maximum length of an installation's name. A workflow ID also contains other names and
-// a UID.
+// maxInstallationNameLength is the maximum length of an installation's name. A workflow ID also contains other names
+// and a UID.
 const maxInstallationNameLength = 63
 
 // Check returns the reason why the installation's name is invalid, or nil.

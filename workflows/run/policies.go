@@ -68,8 +68,8 @@ func WaitAfterRefusal(n int) time.Duration {
 	return min(wait, maxRefusalWait)
 }
 
-// localActivityOptions returns the options of local activities for decisions and small idempotent writes: one attempt of at
-// most two seconds. If the attempt fails, the caller runs the same activity as a regular activity.
+// localActivityOptions returns the options of local activities for decisions and small idempotent writes: one attempt
+// of at most two seconds. If the attempt fails, the caller runs the same activity as a regular activity.
 func localActivityOptions(ctx workflow.Context, summary string) workflow.Context {
 	return workflow.WithLocalActivityOptions(ctx, workflow.LocalActivityOptions{
 		Summary:             ShortenSummary(summary),
@@ -83,8 +83,8 @@ func localActivityOptions(ctx workflow.Context, summary string) workflow.Context
 // server that shared two busy CPUs, a write took 60 ms, so 30 writes take almost the two seconds of a local activity.
 const MaxWritesOnOwnQueue = 30
 
-// clusterActivityOptions returns activity options for reads and writes of the clusters. An API server answers within seconds
-// or is unavailable. Attempts continue until the API server answers.
+// clusterActivityOptions returns activity options for reads and writes of the clusters. An API server answers within
+// seconds or is unavailable. Attempts continue until the API server answers.
 func clusterActivityOptions(ctx workflow.Context, queue, summary string) workflow.Context {
 	return workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           shardOfWorkflow(ctx).TaskQueue(queue),

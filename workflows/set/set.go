@@ -56,7 +56,7 @@ func (s *machineSet) decisionInput(ctx workflow.Context) set.Input {
 	return set.Input{ReadInput: s.NewReadInput(ctx), Failure: s.lastBatchFailure}
 }
 
-// ExecuteStep carries out a decision. If there is nothing to do, Step waits until something changes or until the
+// ExecuteStep carries out a decision. If there is nothing to do, ExecuteStep waits until something changes or until the
 // decision's recheck time.
 func (s *machineSet) ExecuteStep(ctx workflow.Context, d set.Decision) (*run.Result, error) {
 	if d.Gone {

@@ -59,9 +59,9 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	return result, nil
 }
 
-// readObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live read.
-// Deployment is nil if the deployment is gone or Millwright does not reconcile it. If the deployment was handed over,
-// readObjectTree reads only the deployment, without its sets and machines.
+// readObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live
+// read. Deployment is nil if the deployment is gone or Millwright does not reconcile it. If the deployment was handed
+// over, readObjectTree reads only the deployment, without its sets and machines.
 func (a *Activities) readObjectTree(ctx context.Context, in kube.ReadInput) (deployment.ObjectTree, error) {
 	if !a.Kube.Cluster.ActsInNamespace(in.Ref.Namespace) {
 		return deployment.ObjectTree{}, nil

@@ -141,8 +141,8 @@ type (
 	machineSetClient = fieldManagerClient[*clusterv1.MachineSet, *clusterv1.MachineSetList]
 )
 
-// clusterAPIKindAdapter returns the KindAdapter of Cluster API: the functions that differ between MCM's kinds and the kinds
-// of Cluster API.
+// clusterAPIKindAdapter returns the KindAdapter of Cluster API: the functions that differ between MCM's kinds and the
+// kinds of Cluster API.
 func (a *Activities) clusterAPIKindAdapter() activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet] {
 	return activities.KindAdapter[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{
 		Kube: a.Kube,

@@ -36,8 +36,8 @@ type preparedCall struct {
 	timeout time.Duration
 }
 
-// newPreparedCall prepares the call of a handler. Each error is about the ExtensionConfig or the request, never about the
-// extension.
+// newPreparedCall prepares the call of a handler. Each error is about the ExtensionConfig or the request, never about
+// the extension.
 func newPreparedCall(h handler, request hooksv1.CanUpdateMachineSetRequest) (c preparedCall, err error) {
 	c.timeout = h.timeout
 	if c.url, err = handlerURL(h); err != nil {

@@ -11,8 +11,8 @@ import (
 	hooksv1 "sigs.k8s.io/cluster-api/api/runtime/hooks/v1alpha1"
 )
 
-// maxPatchedObjectBytes limits the size of an object during a patch, because each copy operation can double the size. Source:
-// the API server accepts requests of at most 3 MiB.
+// maxPatchedObjectBytes limits the size of an object during a patch, because each copy operation can double the size.
+// Source: the API server accepts requests of at most 3 MiB.
 const maxPatchedObjectBytes = 3 << 20
 
 // patchablePath is the only part of an object that a patch can change.

@@ -50,8 +50,8 @@ func formerSetWithTemplates() SetWithTemplates {
 	}
 }
 
-// currentSetWithTemplates returns a current set with its templates. The current objects have another version, another file and
-// more CPUs than the former objects.
+// currentSetWithTemplates returns a current set with its templates. The current objects have another version, another
+// file and more CPUs than the former objects.
 func currentSetWithTemplates() SetWithTemplates {
 	o := SetWithTemplates{
 		Set: capitest.NewSet("after", 0, func(s *clusterv1.MachineSet) {

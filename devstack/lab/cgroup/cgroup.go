@@ -101,8 +101,8 @@ func TryRemove(name string) error {
 	return errors.Join(errs...)
 }
 
-// removeFolderTree removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files in
-// the folders of a cgroup.
+// removeFolderTree removes the folder of a cgroup and the folders of the cgroups below it. The kernel removes the files
+// in the folders of a cgroup.
 func removeFolderTree(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -97,8 +97,8 @@ func runApt(ctx context.Context, output io.Writer, command ...string) error {
 	return RunProgram(ctx, output, []string{"DEBIAN_FRONTEND=noninteractive"}, "flock", append(alone, command...)...)
 }
 
-// RunProgram runs a program of this machine with additional environment variables. RunProgram forwards the output lines that begin
-// with "I: " to output, because these lines report progress. An error contains the last 20 lines.
+// RunProgram runs a program of this machine with additional environment variables. RunProgram forwards the output lines
+// that begin with "I: " to output, because these lines report progress. An error contains the last 20 lines.
 func RunProgram(
 	ctx context.Context,
 	output io.Writer,

@@ -144,7 +144,8 @@ func (e *Engine) RunDocker(ctx context.Context, input io.Reader, arguments ...st
 	return e.RunProgram(ctx, nil, input, "docker", arguments...)
 }
 
-// RunProgram runs a program of the engine's root folder in the engine's namespaces, with additional environment variables.
+// RunProgram runs a program of the engine's root folder in the engine's namespaces, with additional environment
+// variables.
 func (e *Engine) RunProgram(
 	ctx context.Context,
 	environment []string,
@@ -172,7 +173,7 @@ func (e *Engine) RunProgram(
 	return out, nil
 }
 
-// Listen listens for TCP connections in the engine's network namespace, for instance at HostAddress, or at 127.0.0.1
+// Listen listens for TCP connections in the engine's network namespace, for instance at BridgeAddress, or at 127.0.0.1
 // for containers with host networking.
 func (e *Engine) Listen(address string) (net.Listener, error) { return e.process.Listen(address) }
 

@@ -100,8 +100,8 @@ func TestListenAndDialConnectTheNetworks(t *testing.T) {
 	assert.Equal(t, ours, now, "no thread of this process stays in the engine's namespace")
 }
 
-// childFolderVariable is an environment variable of the child process that TestKilledEngineLeavesNothingBehind starts and
-// kills. The variable's value is the folder of the child's engine.
+// childFolderVariable is an environment variable of the child process that TestKilledEngineLeavesNothingBehind starts
+// and kills. The variable's value is the folder of the child's engine.
 const childFolderVariable = "MILLWRIGHT_TEST_ENGINE"
 
 // When the process that started an engine is killed, the engine and its containers end. The start of the next engine

@@ -64,8 +64,8 @@ const workloadFolder = "devstack/lab/incus/workload"
 // nodeImage is an image file that incusd can import. key is unique for each recipe of the image.
 type nodeImage struct{ path, recipeKey string }
 
-// ensureServerRootAndNodeImage returns the path of the server's root folder and the node image, and makes both if the cache lacks
-// them.
+// ensureServerRootAndNodeImage returns the path of the server's root folder and the node image, and makes both if the
+// cache lacks them.
 func (o Options) ensureServerRootAndNodeImage(ctx context.Context) (root string, image nodeImage, err error) {
 	if err := CheckSupport(); err != nil {
 		return "", nodeImage{}, err

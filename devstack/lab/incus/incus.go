@@ -26,8 +26,8 @@ import (
 	"millwright/devstack/lab/isolated"
 )
 
-// NodeImageAlias is the alias of the node image: a small Debian with containerd and kubelet. A machine executes its user
-// data (the config key "user.user-data") once, at its first boot; see UserData.
+// NodeImageAlias is the alias of the node image: a small Debian with containerd and kubelet. A machine executes its
+// user data (the config key "user.user-data") once, at its first boot; see UserData.
 const NodeImageAlias = "node"
 
 // NetworkName is Incus' name of the instances' network. The default profile uses this network.
@@ -82,8 +82,9 @@ type Server struct {
 // CheckSupport returns an error with the reason if this machine cannot run a server.
 func CheckSupport() error { return debian.CheckSupport("real machines") }
 
-// BuildServerRootAndNodeImage makes the server's root folder and the node image, unless the cache has them. The first call takes some
-// minutes. BuildServerRootAndNodeImage installs Debian's mmdebstrap if the program is missing. Start calls the same code.
+// BuildServerRootAndNodeImage makes the server's root folder and the node image, unless the cache has them. The first
+// call takes some minutes. BuildServerRootAndNodeImage installs Debian's mmdebstrap if the program is missing. Start
+// calls the same code.
 func BuildServerRootAndNodeImage(ctx context.Context, o Options) error {
 	_, _, err := o.ensureServerRootAndNodeImage(ctx)
 	return err
@@ -137,7 +138,7 @@ func newServer(ctx context.Context, dir string, network Network) (*Server, error
 	return s, nil
 }
 
-// Open returns the server that runs in dir, started by this process or another one. Only Run and the fields of the
+// Open returns the server that runs in dir, started by this process or another one. Only RunIncus and the fields of the
 // returned Server may be used. Open returns fs.ErrNotExist if no server was started or if the server was stopped. Open
 // returns no error for a server that was killed.
 func Open(dir string) (*Server, error) {
@@ -173,8 +174,8 @@ func (s *Server) writeStateFile() error {
 	return nil
 }
 
-// RunIncus runs the incus command in the server's namespaces and returns the command's standard output. The error contains
-// standard error.
+// RunIncus runs the incus command in the server's namespaces and returns the command's standard output. The error
+// contains standard error.
 func (s *Server) RunIncus(ctx context.Context, arguments ...string) ([]byte, error) {
 	return s.runIncusWithInput(ctx, nil, arguments...)
 }

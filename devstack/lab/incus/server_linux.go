@@ -85,13 +85,14 @@ func (s *Server) launch(ctx context.Context, root string) error {
 	return nil
 }
 
-// minInotifyInstances is the minimum of fs.inotify.max_user_instances with which a server starts. Kubelet and containerd of
-// one node use about ten inotify instances, and all nodes of all servers share root's limit. The kernel's default is
+// minInotifyInstances is the minimum of fs.inotify.max_user_instances with which a server starts. Kubelet and
+// containerd of one node use about ten inotify instances, and all nodes of all servers share root's limit. The kernel's
+// default is
 // 128. At the limit containerd starts without its CRI plugin.
 const minInotifyInstances = 4096
 
-// raiseInotifyLimit raises the kernel's limit to minInotifyInstances. The limit is not lowered again, because other servers
-// may need it.
+// raiseInotifyLimit raises the kernel's limit to minInotifyInstances. The limit is not lowered again, because other
+// servers may need it.
 func raiseInotifyLimit() error {
 	const limit = "/proc/sys/fs/inotify/max_user_instances"
 	text, err := os.ReadFile(limit)

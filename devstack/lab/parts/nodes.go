@@ -51,8 +51,8 @@ func addRealMachineSettings(plan *component.Plan, network incus.Network) error {
 	return nil
 }
 
-// additionalControllers are the controllers that real kubelets and their pods need in addition to the controllers of every
-// stack. The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
+// additionalControllers are the controllers that real kubelets and their pods need in addition to the controllers of
+// every stack. The controllers handle certificates, bootstrap tokens, pod address ranges and endpoints.
 func additionalControllers() []string {
 	return []string{
 		"bootstrap-signer-controller",

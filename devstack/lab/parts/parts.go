@@ -41,9 +41,9 @@ func extraComponents() []component.ExtraComponent {
 
 // Selection selects the components that are added to a stack.
 type Selection struct {
-	// WithRealMachines adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack has
-	// Millwright's worker. WithRealMachines needs root on Linux with Debian packages (incus.CheckSupport). Simulated machines
-	// are still available.
+	// WithRealMachines adds machines with real kubelets: an Incus server, and the worker of provider incus if the stack
+	// has Millwright's worker. WithRealMachines needs root on Linux with Debian packages (incus.CheckSupport). Simulated
+	// machines are still available.
 	WithRealMachines bool
 	// WithObservers adds Prometheus and Alertmanager from Debian packages. Prometheus scrapes Millwright's processes
 	// every few seconds and evaluates the rules of deploy/alerts.

@@ -93,7 +93,7 @@ type Behaviour struct {
 	AcceptLatency virtual.Duration `json:"acceptLatency"`
 
 	// ReadStaleness is the age of the state that list and status show. Write calls use the current state.
-	// Limits.ConsistencyWindow includes Staleness. Default 0.
+	// Limits.ConsistencyWindow includes ReadStaleness. Default 0.
 	ReadStaleness virtual.Duration `json:"staleness"`
 
 	// NodeCleanupDelay is the time from the end of an instance until the cloud deletes the instance's Node, if the Node
@@ -108,9 +108,9 @@ type Behaviour struct {
 	// Default false: a Node has the name of its instance.
 	ChooseNodeNames bool `json:"ownNodeNames,omitempty"`
 
-	// NodeInitializationDelay simulates a cloud-controller-manager. NodeInitializationDelay is the time from a Node's registration until the
-	// Node gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized. With the default 0,
-	// the kubelet sets the provider ID, and the Node has no taint.
+	// NodeInitializationDelay simulates a cloud-controller-manager. NodeInitializationDelay is the time from a Node's
+	// registration until the Node gets its provider ID and loses the taint node.cloudprovider.kubernetes.io/uninitialized.
+	// With the default 0, the kubelet sets the provider ID, and the Node has no taint.
 	NodeInitializationDelay virtual.Duration `json:"nodeInit,omitempty"`
 
 	// PageSize is the number of instances in a page of list and status. With the default 0, one page has all instances.
@@ -200,8 +200,8 @@ type Stats struct {
 	LiveDuplicateUIDs  int `json:"liveDuplicateUIDs"`  // machine UIDs with more than one live instance
 	LiveDuplicateNames int `json:"liveDuplicateNames"` // machine names with more than one live instance
 
-	// A restart of the cloud resets Creating and the counters below it. Creating counts accepted create requests
-	// without an answer.
+	// A restart of the cloud resets PendingCreates and the counters below it. PendingCreates counts accepted create
+	// requests without an answer.
 	PendingCreates int `json:"creating"`
 	// TokenReplays counts create requests whose client token returned an earlier instance.
 	TokenReplays    int               `json:"tokenReplays"`

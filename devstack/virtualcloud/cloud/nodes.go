@@ -130,7 +130,8 @@ func (n *nodeRegistry) syncNode(ctx context.Context, number int) (time.Duration,
 	return time.Nanosecond, n.cloud.updateRecord(number, entryRegistered, func(r *instanceRecord) { r.RegisteredAt = now })
 }
 
-// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInitializationDelay has passed.
+// initializeNode does the work of a cloud-controller-manager on a Node once the time NodeInitializationDelay has
+// passed.
 func (n *nodeRegistry) initializeNode(ctx context.Context, r instanceRecord, now time.Time) (time.Duration, error) {
 	if due := r.RegisteredAt.Add(r.NodeInitializationDelay); due.After(now) {
 		return due.Sub(now), nil

@@ -87,8 +87,8 @@ func validateOperation(op admin.Operation) error {
 	return nil
 }
 
-// isProviderCodeName reports whether a text is the name of a code. ParseCode returns Unknown for the name of the code Unknown,
-// and also for every text that is no code's name.
+// isProviderCodeName reports whether a text is the name of a code. ParseCode returns Unknown for the name of the code
+// Unknown, and also for every text that is no code's name.
 func isProviderCodeName(name string) bool {
 	return provider.ParseCode(name) != provider.Unknown || name == provider.Unknown.String()
 }

@@ -21,7 +21,7 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// Shop is the namespace of all objects. Filter is the label value of the sets that Millwright reconciles.
+// Namespace is the namespace of all objects. WatchFilter is the label value of the sets that Millwright reconciles.
 const (
 	Namespace   = "shop"
 	WatchFilter = "millwright"

@@ -122,8 +122,8 @@ func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 		equality.Semantic.DeepEqual(s.Deprecated, v1Beta1Status(f.Deployment, s, metav1.Time{}))
 }
 
-// StatusWithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone is
-// not worth a write, because any progress also changes another field.
+// StatusWithoutProgressTime returns a status without the time of its last progress. The time of the last progress alone
+// is not worth a write, because any progress also changes another field.
 func StatusWithoutProgressTime(s clusterv1.MachineDeploymentStatus) clusterv1.MachineDeploymentStatus {
 	s.Conditions = slices.Clone(s.Conditions)
 	for i := range s.Conditions {
@@ -177,8 +177,8 @@ func parseAnnotation[T any](d *clusterv1.MachineDeployment, key string) *T {
 	return value
 }
 
-// maxOperationSentenceBytes limits the sentence in the annotation of an operation. The condition Blocked contains the whole
-// sentence.
+// maxOperationSentenceBytes limits the sentence in the annotation of an operation. The condition Blocked contains the
+// whole sentence.
 const maxOperationSentenceBytes = 600
 
 // RolloutAnnotations returns the annotations for a record of a rollout and for an operation, as a merge patch of

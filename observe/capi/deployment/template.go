@@ -70,17 +70,17 @@ var annotationsNotCopied = []string{
 	clusterv1.AcknowledgedMoveAnnotation,
 }
 
-// isCopiedAnnotation reports whether a deployment copies an annotation to a set. Only the current set gets the change-cause
-// annotation.
+// isCopiedAnnotation reports whether a deployment copies an annotation to a set. Only the current set gets the
+// change-cause annotation.
 func isCopiedAnnotation(key string, current bool) bool {
 	return !strings.HasPrefix(key, rolloutAnnotationPrefix) && !slices.Contains(annotationsNotCopied, key) &&
 		(current || key != v1alpha1.AnnotationChangeCause)
 }
 
-// CopyDeploymentFields copies the parts that change in place from the deployment to a set, and reports whether anything differed.
-// The parameter current is true if the set is the current set. CopyDeploymentFields keeps the labels and annotations of other
-// writers. CopyDeploymentFields removes labels and annotations that Millwright copied earlier and that the deployment no longer
-// has.
+// CopyDeploymentFields copies the parts that change in place from the deployment to a set, and reports whether anything
+// differed. The parameter current is true if the set is the current set. CopyDeploymentFields keeps the labels and
+// annotations of other writers. CopyDeploymentFields removes labels and annotations that Millwright copied earlier and
+// that the deployment no longer has.
 func (f ObjectTree) CopyDeploymentFields(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment

@@ -98,8 +98,8 @@ func (f *ObjectTree) readTemplates(ctx context.Context, templates templateReader
 	return nil
 }
 
-// MissingTemplateText returns the first template that does not exist, or the first kind of clones that is not installed;
-// empty if nothing is missing.
+// MissingTemplateText returns the first template that does not exist, or the first kind of clones that is not
+// installed; empty if nothing is missing.
 func MissingTemplateText(namespace string, templates []capi.ProviderObject) string {
 	for _, t := range templates {
 		switch {
@@ -138,8 +138,8 @@ func ReadLiveTreeWithoutPolicy(ctx context.Context, c *capi.Cache, d *clusterv1.
 	return f, f.readTemplates(ctx, c.LiveTemplates)
 }
 
-// ReadLiveTreeWithoutMachines returns a deployment with its sets from the API server, without other objects. The result is enough to
-// find the current set, and to compute which fields a set copies.
+// ReadLiveTreeWithoutMachines returns a deployment with its sets from the API server, without other objects. The result
+// is enough to find the current set, and to compute which fields a set copies.
 func ReadLiveTreeWithoutMachines(
 	ctx context.Context,
 	c *capi.Cache,

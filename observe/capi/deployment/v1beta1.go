@@ -8,8 +8,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// v1Beta1Status returns the part of a status that readers of version v1beta1 see. It follows from the other parts of the
-// status.
+// v1Beta1Status returns the part of a status that readers of version v1beta1 see. It follows from the other parts of
+// the status.
 func v1Beta1Status(
 	d *clusterv1.MachineDeployment,
 	s *clusterv1.MachineDeploymentStatus,

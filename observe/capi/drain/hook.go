@@ -21,9 +21,9 @@ import (
 	observedrain "millwright/observe/drain"
 )
 
-// The annotations on a Machine whose node Millwright drains. AnnotationHook makes Cluster API wait before it drains the
-// node itself. With annotationExcludeNodeDraining, Cluster API does not drain the node. AnnotationHook and annotationExcludeNodeDraining have
-// the value hookValue.
+// The annotations on a Machine whose node Millwright drains. AnnotationPreDrainHook makes Cluster API wait before it
+// drains the node itself. With annotationExcludeNodeDraining, Cluster API does not drain the node.
+// AnnotationPreDrainHook and annotationExcludeNodeDraining have the value hookValue.
 const (
 	AnnotationPreDrainHook        = clusterv1.PreDrainDeleteHookAnnotationPrefix + "/millwright"
 	annotationExcludeNodeDraining = clusterv1.ExcludeNodeDrainingAnnotation

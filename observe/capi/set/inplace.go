@@ -39,9 +39,10 @@ func awaitsUpdateHook(m *clusterv1.Machine) bool {
 	return slices.Contains(ParseAnnotationList(m.Annotations[runtimev1.PendingHooksAnnotation]), UpdateMachineHook)
 }
 
-// IsInPlaceUpdateDue reports whether a set must start the in-place update of a machine. Three conditions must be met: the
-// machine was moved to the set for an update, core is not updating the machine yet, and the size of the set includes
-// the machine. The third condition does not apply to a set without a deployment, because a person decides its size.
+// IsInPlaceUpdateDue reports whether a set must start the in-place update of a machine. Three conditions must be met:
+// the machine was moved to the set for an update, core is not updating the machine yet, and the size of the set
+// includes the machine. The third condition does not apply to a set without a deployment, because a person decides its
+// size.
 func IsInPlaceUpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	_, marked := m.Annotations[clusterv1.UpdateInProgressAnnotation]
 	if !marked || awaitsUpdateHook(m) {
@@ -52,8 +53,8 @@ func IsInPlaceUpdateDue(m *clusterv1.Machine, set *clusterv1.MachineSet) bool {
 	return !moved || owner == nil || !capi.IsDeploymentReference(*owner) || AcknowledgesMove(set, m.Name)
 }
 
-// MoveRejectionReason returns why the receiver does not accept the surplus machines of a set; empty if it accepts them. A nil
-// receiver means that the receiving set does not exist.
+// MoveRejectionReason returns why the receiver does not accept the surplus machines of a set; empty if it accepts them.
+// A nil receiver means that the receiving set does not exist.
 func MoveRejectionReason(set, receiver *clusterv1.MachineSet) string {
 	switch {
 	case receiver == nil:

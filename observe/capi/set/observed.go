@@ -86,7 +86,8 @@ func ScaleFacts(
 	return o
 }
 
-// invalidReason returns why Millwright does not touch a set; empty: Millwright reconciles it. An empty selector is valid.
+// invalidReason returns why Millwright does not touch a set; empty: Millwright reconciles it. An empty selector is
+// valid.
 func invalidReason(
 	c *capi.Cache,
 	set *clusterv1.MachineSet,
@@ -116,7 +117,8 @@ func invalidReason(
 	}
 }
 
-// surplusTransferFacts returns the set to which a set must move its surplus machines, and the reason if it cannot move them.
+// surplusTransferFacts returns the set to which a set must move its surplus machines, and the reason if it cannot move
+// them.
 func surplusTransferFacts(set, receiver *clusterv1.MachineSet) (t scale.ClusterAPISet) {
 	if t.MoveTarget = set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; t.MoveTarget != "" {
 		t.NoMoveReason = MoveRejectionReason(set, receiver)

@@ -97,8 +97,8 @@ func ApplyStatus(
 	s.Deprecated = v1Beta1Status(s, now)
 }
 
-// StatusShowsBlockers reports whether the status of a set shows the set's blockers, the versions of its machines, and the
-// same facts to readers of version v1beta1.
+// StatusShowsBlockers reports whether the status of a set shows the set's blockers, the versions of its machines, and
+// the same facts to readers of version v1beta1.
 func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
 	c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked)
 	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
@@ -107,8 +107,8 @@ func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects,
 }
 
 // CountMachinesByVersion counts the machines of each version: the version of the kubelet, or, before the node has
-// joined, the version in the machine's spec. CountMachinesByVersion does not count machines without a version. The oldest
-// version comes first.
+// joined, the version in the machine's spec. CountMachinesByVersion does not count machines without a version. The
+// oldest version comes first.
 func CountMachinesByVersion(machines []*clusterv1.Machine) (result []clusterv1.StatusVersion) {
 	counts := map[string]int32{}
 	for _, m := range machines {

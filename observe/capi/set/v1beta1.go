@@ -8,8 +8,8 @@ import (
 	"millwright/observe/capi"
 )
 
-// v1Beta1Status returns the part of a status that readers of version v1beta1 see. It follows from the other parts of the
-// status.
+// v1Beta1Status returns the part of a status that readers of version v1beta1 see. It follows from the other parts of
+// the status.
 func v1Beta1Status(s *clusterv1.MachineSetStatus, now metav1.Time) *clusterv1.MachineSetDeprecatedStatus {
 	var was clusterv1.Conditions
 	if s.Deprecated != nil && s.Deprecated.V1Beta1 != nil {

@@ -18,8 +18,8 @@ import (
 	capiset "millwright/observe/capi/set"
 )
 
-// changesForDeletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has this
-// reason.
+// changesForDeletedMachine makes a machine that was deleted ten minutes before noon and whose condition Deleting has
+// this reason.
 func changesForDeletedMachine(reason, message string, change ...capitest.MachineChange) []capitest.MachineChange {
 	return append([]capitest.MachineChange{
 		func(m *clusterv1.Machine) { m.DeletionTimestamp = new(capitest.MinutesBeforeNoon(10)) },

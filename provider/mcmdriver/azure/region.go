@@ -25,11 +25,12 @@ import (
 	"github.com/gardener/machine-controller-manager-provider-azure/pkg/azure/testhelp/fakes"
 )
 
-// sdkMethodHeader is the HTTP header with the method name of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK stores
-// the method name in the context of a request, and the SDK's fake servers read the method name from the context.
+// sdkMethodHeader is the HTTP header with the method name of Azure's SDK, such as "VirtualMachinesClient.Get". The SDK
+// stores the method name in the context of a request, and the SDK's fake servers read the method name from the context.
 const sdkMethodHeader = "X-Api-Name"
 
-// MakeVM and MakeNIC are the SDK's method names of the create requests for a VM and a network interface.
+// MethodCreateVM and MethodCreateNIC are the SDK's method names of the create requests for a VM and a network
+// interface.
 const (
 	MethodCreateVM  = "VirtualMachinesClient.BeginCreateOrUpdate"
 	MethodCreateNIC = "InterfacesClient.BeginCreateOrUpdate"
@@ -38,8 +39,8 @@ const (
 // Region is a fake Azure region at an HTTP address. A Region serves one request at a time, because the driver's fake
 // does not lock all of its maps.
 type Region struct {
-	// InterceptRequest, if set, is called for each request in place of serve. InterceptRequest may call serve, which executes
-	// the request and writes the answer.
+	// InterceptRequest, if set, is called for each request in place of serve. InterceptRequest may call serve, which
+	// executes the request and writes the answer.
 	InterceptRequest func(w http.ResponseWriter, request Request, serve func(http.ResponseWriter))
 
 	// OnVMChange, if set, is called after a VM is created or deleted, while the lock is held.

@@ -82,9 +82,9 @@ type apiObject interface {
 	runtime.Object
 }
 
-// testStatusSubresource tests the status subresource of each kind. A request to the object does not change the status. A request
-// to the subresource changes the status and does not change the spec. The generation increases only when the spec
-// changes.
+// testStatusSubresource tests the status subresource of each kind. A request to the object does not change the status.
+// A request to the subresource changes the status and does not change the spec. The generation increases only when the
+// spec changes.
 func testStatusSubresource(t *testing.T, api *apiServer) {
 	since := metav1.Unix(1700000000, 0)
 	motion := &v1alpha1.Operation{

@@ -30,8 +30,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.MainBehindProxies(m, stack.Options{Components: components}, func(up *rig.Rig) { testRig = up }))
 }
 
-// startNamespaceChecker starts a checker for a namespace. The returned function fails the test if there was a violation, or if
-// a workflow run failed, timed out or was terminated.
+// startNamespaceChecker starts a checker for a namespace. The returned function fails the test if there was a
+// violation, or if a workflow run failed, timed out or was terminated.
 func startNamespaceChecker(t *testing.T, namespace string) (verify func()) {
 	t.Helper()
 	sources := checker.Clients{

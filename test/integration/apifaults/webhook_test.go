@@ -18,9 +18,9 @@ import (
 
 const webhookName = "dead.example.com"
 
-// failRequestsByWebhook makes requests with a verb and a resource fail: the API server calls a webhook that is down. The webhook
-// is called for objects whose namespace begins with prefix. For an object without a namespace, the name must begin with
-// prefix. The returned function removes the webhook.
+// failRequestsByWebhook makes requests with a verb and a resource fail: the API server calls a webhook that is down.
+// The webhook is called for objects whose namespace begins with prefix. For an object without a namespace, the name
+// must begin with prefix. The returned function removes the webhook.
 func failRequestsByWebhook(t *testing.T, prefix, group, resource string, verb admissionv1.OperationType) (mend func()) {
 	t.Helper()
 	webhooks := testRig.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()

@@ -58,7 +58,8 @@ func renewLeaseUntilStopped(t *testing.T, namespace string, lease *coordinationv
 	}
 }
 
-// awaitAnotherControllerEvent waits for the event AnotherController, which names the controller that works in a namespace.
+// awaitAnotherControllerEvent waits for the event AnotherController, which names the controller that works in a
+// namespace.
 func awaitAnotherControllerEvent(t *testing.T, namespace string) {
 	t.Helper()
 	rig.Eventually(t, "the deployment says who is at work", func() (bool, any) {

@@ -66,8 +66,8 @@ func measureScaling(t *testing.T, size int, up, down float64) {
 	pool.AwaitPoolGone(t)
 }
 
-// measureCreationDelays returns the times from start to the creation of each Machine object of a pool. The API server stores
-// creation times in whole seconds.
+// measureCreationDelays returns the times from start to the creation of each Machine object of a pool. The API server
+// stores creation times in whole seconds.
 func measureCreationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.Interval {
 	t.Helper()
 	var after []time.Duration
@@ -77,8 +77,8 @@ func measureCreationDelays(t *testing.T, pool *rig.Pool, start time.Time) bench.
 	return bench.NewInterval("from the new size to a Machine object", after, 0)
 }
 
-// TestIdle500Machines measures the requests and the processor time for 500 idle machines. The requests include the Lease
-// renewals of worker and bridge.
+// TestIdle500Machines measures the requests and the processor time for 500 idle machines. The requests include the
+// Lease renewals of worker and bridge.
 func TestIdle500Machines(t *testing.T) {
 	const size, took = 500, 3 * time.Minute
 	testRig.CreateNamespace(t, "idle", "")

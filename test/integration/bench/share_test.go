@@ -31,8 +31,8 @@ func priorityLevelMetrics(t *testing.T) map[string]float64 {
 	return sums
 }
 
-// logPriorityLevelSeats logs how many seats of the priority level were used since the metrics in before. A request occupies
-// a seat while the API server serves the request.
+// logPriorityLevelSeats logs how many seats of the priority level were used since the metrics in before. A request
+// occupies a seat while the API server serves the request.
 func logPriorityLevelSeats(t *testing.T, before map[string]float64, seconds float64) {
 	t.Helper()
 	now := priorityLevelMetrics(t)

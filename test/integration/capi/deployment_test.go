@@ -51,8 +51,8 @@ func rolloutReplacement(text string) []string {
 	return []string{"rollout: {strategy: {type: RollingUpdate}}", "rollout: " + text}
 }
 
-// newInfrastructureTemplate makes an infrastructure template like the template of the cluster. If a value and a path are given,
-// the field at this path has the other value.
+// newInfrastructureTemplate makes an infrastructure template like the template of the cluster. If a value and a path
+// are given, the field at this path has the other value.
 func (s testNamespace) newInfrastructureTemplate(t *testing.T, name string, valueAndPath ...string) {
 	t.Helper()
 	o := s.getObject(t, devMachineTemplateResource, s.name)

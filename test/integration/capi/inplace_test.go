@@ -90,8 +90,8 @@ func newInPlaceFleet(t *testing.T, name string, replacements ...string) inPlaceF
 	return inPlaceFleet{f, server, f.uidsByName(t)}
 }
 
-// secondTemplateStartupDuration is how long a new machine of the second template takes to start. secondTemplateStartupDuration does not change
-// machines that have already started.
+// secondTemplateStartupDuration is how long a new machine of the second template takes to start.
+// secondTemplateStartupDuration does not change machines that have already started.
 const secondTemplateStartupDuration = "2s"
 
 // uidsByName returns the UIDs of the fleet's machines and of their clones, by kind and name.

@@ -51,7 +51,8 @@ func awaitSharedNamespace(t *testing.T) testNamespace {
 	return awaitStartedNamespace(t, "shared")
 }
 
-// awaitStartedNamespace waits until the control plane of the cluster in a test's namespace runs, and returns the namespace.
+// awaitStartedNamespace waits until the control plane of the cluster in a test's namespace runs, and returns the
+// namespace.
 func awaitStartedNamespace(t *testing.T, name string) testNamespace {
 	t.Helper()
 	s, err := openNamespace(name)
@@ -184,8 +185,8 @@ func (p pool) awaitConditionMessage(t *testing.T, kind, status, reason, part str
 	})
 }
 
-// awaitReplicaStatus waits until the status has n replicas, n ready and n available replicas. awaitReplicaStatus does not check the
-// up-to-date replicas: Cluster API's core sets the condition UpToDate only on machines of a deployment.
+// awaitReplicaStatus waits until the status has n replicas, n ready and n available replicas. awaitReplicaStatus does
+// not check the up-to-date replicas: Cluster API's core sets the condition UpToDate only on machines of a deployment.
 func (p pool) awaitReplicaStatus(t *testing.T, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("the status counts %d machines", n), func() (bool, any) {
@@ -427,10 +428,10 @@ func (p pool) awaitAndRequireCreatedMachineCount(t *testing.T, n, made int) {
 	p.requireCreatedMachineCount(t, made)
 }
 
-// requireCreatedMachineCount asserts that n machines were ever created, and n clones of each template. A create request of
-// a killed client ends with an error in the audit log, whether or not the API server has created the object. If a
-// create request has this error, requireCreatedMachineCount counts its object if the object exists. If the object of such a
-// create request does not exist, requireCreatedMachineCount accepts both counts, with and without the object.
+// requireCreatedMachineCount asserts that n machines were ever created, and n clones of each template. A create request
+// of a killed client ends with an error in the audit log, whether or not the API server has created the object. If a
+// create request has this error, requireCreatedMachineCount counts its object if the object exists. If the object of
+// such a create request does not exist, requireCreatedMachineCount accepts both counts, with and without the object.
 func (p pool) requireCreatedMachineCount(t *testing.T, n int) {
 	t.Helper()
 	for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {

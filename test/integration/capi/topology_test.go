@@ -22,9 +22,9 @@ import (
 // topologyWakeInterval is the interval between two changes of the Cluster that wake core.
 const topologyWakeInterval = 5 * time.Second
 
-// awaitReconciledTopology waits until core has written the present topology to all objects of the Cluster. Core's filter
-// drops the events of Millwright's MachineDeployments, so core looks at the topology only at its sync period of ten
-// minutes, or when another object of the Cluster changes. awaitReconciledTopology changes the Cluster.
+// awaitReconciledTopology waits until core has written the present topology to all objects of the Cluster. Core's
+// filter drops the events of Millwright's MachineDeployments, so core looks at the topology only at its sync period of
+// ten minutes, or when another object of the Cluster changes. awaitReconciledTopology changes the Cluster.
 func (s testNamespace) awaitReconciledTopology(t *testing.T) {
 	t.Helper()
 	var woken time.Time

@@ -80,9 +80,9 @@ func TestTwoInstallationsShareOneTemporal(t *testing.T) {
 	}
 }
 
-// requireInstallationNameRefused starts a process of the second control cluster with the name of the first control cluster, which
-// has machines in this Temporal namespace. requireInstallationNameRefused requires that the process ends and names both control
-// clusters.
+// requireInstallationNameRefused starts a process of the second control cluster with the name of the first control
+// cluster, which has machines in this Temporal namespace. requireInstallationNameRefused requires that the process ends
+// and names both control clusters.
 func requireInstallationNameRefused(t *testing.T, second *rig.Rig, binary, identity string) {
 	t.Helper()
 	repo, err := build.FindRepo("")

@@ -160,8 +160,8 @@ func countRunsAndEvents(t *testing.T) (runs, events int) {
 	return runs, events
 }
 
-// busyErrorInterceptor counts the call attempts that Temporal refuses with BUSY_WORKFLOW, because a run of the same workflow
-// ID began less than a second ago.
+// busyErrorInterceptor counts the call attempts that Temporal refuses with BUSY_WORKFLOW, because a run of the same
+// workflow ID began less than a second ago.
 func busyErrorInterceptor(n *atomic.Int64) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, in, out any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		err := invoke(ctx, method, in, out, conn, options...)

@@ -178,8 +178,8 @@ func (w wrongClockStack) testUnhealthyNodes(t *testing.T, pool *rig.Pool, size i
 	}
 }
 
-// testDrainTimeouts deletes half of the machines while a budget allows no eviction, and returns how many machines it deleted.
-// Millwright must delete the pods of these machines at the drain timeout, not earlier.
+// testDrainTimeouts deletes half of the machines while a budget allows no eviction, and returns how many machines it
+// deleted. Millwright must delete the pods of these machines at the drain timeout, not earlier.
 func (w wrongClockStack) testDrainTimeouts(t *testing.T, pool *rig.Pool, size int) int {
 	t.Helper()
 	const app = "held"

@@ -95,7 +95,8 @@ func leadingBridge(t *testing.T) string {
 	return ""
 }
 
-// countCloudCallsByWorker returns how many calls of the cloud each worker has in progress for the machines of a namespace.
+// countCloudCallsByWorker returns how many calls of the cloud each worker has in progress for the machines of a
+// namespace.
 func countCloudCallsByWorker(t *testing.T, namespace string) map[string]int {
 	t.Helper()
 	calls := map[string]int{}

@@ -25,9 +25,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// restartExitedProcesses restarts each process that exits after the restore of the API server, until the test ends. Some
-// processes do not exit: if the API server breaks all watches of a process, the process may list all objects again and
-// continue.
+// restartExitedProcesses restarts each process that exits after the restore of the API server, until the test ends.
+// Some processes do not exit: if the API server breaks all watches of a process, the process may list all objects again
+// and continue.
 func restartExitedProcesses(t *testing.T, names ...string) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	over := make(chan struct{})
@@ -137,8 +137,8 @@ func TestARestoredAPIServerCausesNoSecondInstance(t *testing.T) {
 	pool.AwaitPoolGone(t)
 }
 
-// expectOrphanedInstances waits until exactly wanted instances have no Machine. The restore has orphaned these instances, so the
-// watcher must not report them.
+// expectOrphanedInstances waits until exactly wanted instances have no Machine. The restore has orphaned these
+// instances, so the watcher must not report them.
 func expectOrphanedInstances(t *testing.T, watcher *checker.Watcher, wanted int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d instances have no Machine", wanted), func() (bool, any) {

@@ -25,8 +25,8 @@ import (
 // written without the group.
 const defaultRequestNamespace = "shop"
 
-// accountRequests has the requests that the API server must allow a user, because Millwright needs them, and the requests that
-// the API server must forbid.
+// accountRequests has the requests that the API server must allow a user, because Millwright needs them, and the
+// requests that the API server must forbid.
 type accountRequests struct {
 	user              string
 	allowedRequests   []string

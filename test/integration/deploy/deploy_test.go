@@ -158,8 +158,8 @@ func (c *cluster) runKubectl(t *testing.T, input []byte, arguments ...string) []
 	return out
 }
 
-// requireDryRunSucceeds requires that the API server accepts these objects in a dry run. Unknown fields fail the test. Warnings
-// fail the test too, such as a warning about a deprecated API or about the namespace's pod security.
+// requireDryRunSucceeds requires that the API server accepts these objects in a dry run. Unknown fields fail the test.
+// Warnings fail the test too, such as a warning about a deprecated API or about the namespace's pod security.
 func (c *cluster) requireDryRunSucceeds(t *testing.T, text []byte) {
 	t.Helper()
 	out := c.runKubectl(t, text, "apply", "--dry-run=server", "--validate=strict", "--warnings-as-errors", "-f", "-")

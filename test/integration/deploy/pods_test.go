@@ -89,8 +89,8 @@ func buildImagePrograms(t *testing.T) map[string]string {
 	return named
 }
 
-// buildIncusProvider builds the program /provider of the image of provider incus. The programs of the other providers have
-// the same flags, so testing one provider is enough.
+// buildIncusProvider builds the program /provider of the image of provider incus. The programs of the other providers
+// have the same flags, so testing one provider is enough.
 var buildIncusProvider = sync.OnceValues(func() (string, error) {
 	root, err := build.FindRepo("")
 	if err != nil {

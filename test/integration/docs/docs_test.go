@@ -84,8 +84,8 @@ func TestCommandsInTheDocumentsRun(t *testing.T) {
 	deleteInstallationLease(t)
 }
 
-// deleteInstallationLease deletes the Lease that has the installation's name, because the next installation may have another
-// name.
+// deleteInstallationLease deletes the Lease that has the installation's name, because the next installation may have
+// another name.
 func deleteInstallationLease(t *testing.T) {
 	t.Helper()
 	leases := testRig.Kube.CoordinationV1().Leases(metav1.NamespaceDefault)

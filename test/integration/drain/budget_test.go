@@ -15,8 +15,8 @@ import (
 	"millwright/workflows/run"
 )
 
-// TestBudgetThatAllowsEvictionAgainResumesTheDrain of activities/drain proves that a change of the budget's status wakes
-// the drain before its next poll.
+// TestBudgetThatAllowsEvictionAgainResumesTheDrain of activities/drain proves that a change of the budget's status
+// wakes the drain before its next poll.
 func TestRelaxedBudgetEndsTheDrain(t *testing.T) {
 	t.Parallel()
 	p := newPool(t, "loosens", 2, "")

@@ -163,8 +163,8 @@ func recordEvictions(t *testing.T, namespace string) (evicted func() map[string]
 	}
 }
 
-// watchUntilTestEnds calls note for each object of a watch until the test ends. watchUntilTestEnds opens a new watch when a watch
-// breaks.
+// watchUntilTestEnds calls note for each object of a watch until the test ends. watchUntilTestEnds opens a new watch
+// when a watch breaks.
 func watchUntilTestEnds[O metav1.Object](
 	t *testing.T, open func(ctx context.Context, version string) (watch.Interface, error), note func(O),
 ) {

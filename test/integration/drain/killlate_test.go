@@ -17,9 +17,9 @@ import (
 	"millwright/test/integration/rig"
 )
 
-// TestProcessesAreKilledInEachStageOfADeletion kills no process in the stages Detach and Node. In this test, Detach lasts as long as
-// a volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker, Temporal and API
-// server are each killed once in both stages.
+// TestProcessesAreKilledInEachStageOfADeletion kills no process in the stages Detach and Node. In this test, Detach
+// lasts as long as a volume is attached, and Node lasts as long as the API server refuses to delete the node. Worker,
+// Temporal and API server are each killed once in both stages.
 func TestProcessesAreKilledInTheStagesDetachAndNode(t *testing.T) {
 	const name, volume = "kill-late", "kill-late"
 	p := newPool(t, name, 2, "")

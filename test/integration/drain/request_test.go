@@ -41,8 +41,8 @@ func machineRef(m v1alpha1.Machine) kube.Ref {
 	return kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
 }
 
-// awaitUpdateResult waits for the result of an update. awaitUpdateResult returns the answer, or the reason why the workflow refused
-// the request.
+// awaitUpdateResult waits for the result of an update. awaitUpdateResult returns the answer, or the reason why the
+// workflow refused the request.
 func awaitUpdateResult(t *testing.T, handle client.WorkflowUpdateHandle, err error) (answer, refused string) {
 	t.Helper()
 	if err == nil {

@@ -70,8 +70,8 @@ func TestBlockedObjectsAreExplained(t *testing.T) {
 	}
 }
 
-// requireTextsInRunbook requires that the section of a situation in docs/runbook.md contains these texts. The headings of
-// the sections and the names of the situations begin with the same number.
+// requireTextsInRunbook requires that the section of a situation in docs/runbook.md contains these texts. The headings
+// of the sections and the names of the situations begin with the same number.
 func requireTextsInRunbook(t *testing.T, situation string, says ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../docs/runbook.md")

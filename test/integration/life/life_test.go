@@ -523,8 +523,8 @@ func TestVanishedInstanceIsReplacedEarly(t *testing.T) {
 
 // Without Millwright's finalizer a deleted Node is gone at once. The instance of a deleted Node still runs, so the
 // provider does not report it as gone. Millwright still replaces the machine, because its Node is missing, long before
-// the health timeout. The tests TestEvery...SignalsThe... of k8sbridge/watch prove that a write of one workflow, and not the
-// resync, wakes the next of the four workflows.
+// the health timeout. The tests TestEvery...SignalsThe... of k8sbridge/watch prove that a write of one workflow, and
+// not the resync, wakes the next of the four workflows.
 func TestMachineWithoutNodeIsReplacedImmediately(t *testing.T) {
 	t.Parallel()
 	newPool(t, "beside", smallProviderSpec, 2, "").AwaitRunningMachines(t, 2)

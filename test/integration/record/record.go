@@ -74,10 +74,10 @@ const EndedRunsCondition = ` AND ExecutionStatus != "Running"`
 // OpenRunsCondition is appended to a query to find only open runs.
 const OpenRunsCondition = ` AND ExecutionStatus = "Running"`
 
-// SaveLongestHistory stores a history of a run that a query finds and that has started all the named activities. If several
-// runs match, SaveLongestHistory stores the longest history. The name consists of kind and situation, for example
-// drain/blocked. If the name exists already, the test fails, and the stored history does not change. A history that is
-// already stored is stored again only if it has grown.
+// SaveLongestHistory stores a history of a run that a query finds and that has started all the named activities. If
+// several runs match, SaveLongestHistory stores the longest history. The name consists of kind and situation, for
+// example drain/blocked. If the name exists already, the test fails, and the stored history does not change. A history
+// that is already stored is stored again only if it has grown.
 func SaveLongestHistory(t *testing.T, r *rig.Rig, name, query string, activities ...string) {
 	t.Helper()
 	if wanted := regexp.MustCompile(*nameFilterFlag); !wanted.MatchString(name) {

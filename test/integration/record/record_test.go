@@ -259,8 +259,8 @@ func TestRecordHistories(t *testing.T) {
 	)
 }
 
-// sweepUntilInstanceDeleted makes an instance of a namespace's class that no machine claims, and starts sweeps until the
-// instance is gone.
+// sweepUntilInstanceDeleted makes an instance of a namespace's class that no machine claims, and starts sweeps until
+// the instance is gone.
 func sweepUntilInstanceDeleted(t *testing.T, namespace string) {
 	t.Helper()
 	testRig.CreateInstanceByHand(t, namespace, "lost")

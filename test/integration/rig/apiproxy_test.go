@@ -24,8 +24,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// startFakeAPIBehindProxy starts a fake API server and an APIProxy in front of it. The server counts requests by method. Each watch
-// writes a line with the number of written lines every 50 ms.
+// startFakeAPIBehindProxy starts a fake API server and an APIProxy in front of it. The server counts requests by
+// method. Each watch writes a line with the number of written lines every 50 ms.
 func startFakeAPIBehindProxy(
 	t *testing.T,
 ) (p *APIProxy, through *kubernetes.Clientset, seen func(method string) int, written func() int) {

@@ -69,8 +69,8 @@ func (r *Rig) AuditedRequests(t *testing.T, wanted func(AuditedRequest) bool) (f
 	return found
 }
 
-// GetAPIServerPath sends a GET request for a path of an API server, and returns the status and the header of the answer.
-// The header of the answer has the UID of the flow schema that matched the request.
+// GetAPIServerPath sends a GET request for a path of an API server, and returns the status and the header of the
+// answer. The header of the answer has the UID of the flow schema that matched the request.
 func GetAPIServerPath(t *testing.T, config *rest.Config, path string) (status int, header http.Header) {
 	t.Helper()
 	client, err := rest.HTTPClientFor(config)

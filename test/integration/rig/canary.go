@@ -21,9 +21,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FindSecretLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of all
-// processes, the events, and the objects of machine.sapcloud.io. FindSecretLeaks returns the places where it has found a
-// secret, and the number of histories that it has searched.
+// FindSecretLeaks searches for secrets in all output of Millwright: the histories of all runs, the logs and metrics of
+// all processes, the events, and the objects of machine.sapcloud.io. FindSecretLeaks returns the places where it has
+// found a secret, and the number of histories that it has searched.
 func (r *Rig) FindSecretLeaks(ctx context.Context, secrets ...string) (places []string, histories int, err error) {
 	var forms [][]byte
 	for _, secret := range secrets {

@@ -64,8 +64,8 @@ func BuildClockSkewedWorker(folder string) (string, error) {
 	return binary, buildClockSkewedProgram(repo, folder, "./"+build.WorkerFolder, binary)
 }
 
-// buildClockSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the folder
-// of the program's Go module.
+// buildClockSkewedProgram builds a program that reads its clock error from clockVariable. The parameter from is the
+// folder of the program's Go module.
 func buildClockSkewedProgram(from, folder, what, binary string) error {
 	overlay, err := writeBuildOverlay(folder)
 	if err != nil {
@@ -79,8 +79,8 @@ func buildClockSkewedProgram(from, folder, what, binary string) error {
 	return nil
 }
 
-// writeBuildOverlay writes the changed files of package time and the overlay file for the go command. writeBuildOverlay returns
-// the path of the overlay file.
+// writeBuildOverlay writes the changed files of package time and the overlay file for the go command. writeBuildOverlay
+// returns the path of the overlay file.
 func writeBuildOverlay(folder string) (string, error) {
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// LargestPayloadSizes reads the histories of all runs. For each kind of payload list, LargestPayloadSizes returns the size of
-// the largest list in bytes. A kind consists of the event type and the name of the event's workflow, activity, signal,
-// update or marker. Histories contain no query results and no heartbeats.
+// LargestPayloadSizes reads the histories of all runs. For each kind of payload list, LargestPayloadSizes returns the
+// size of the largest list in bytes. A kind consists of the event type and the name of the event's workflow, activity,
+// signal, update or marker. Histories contain no query results and no heartbeats.
 func (r *Rig) LargestPayloadSizes(t *testing.T) map[string]int {
 	t.Helper()
 	runs, err := r.listWorkflowRuns(t.Context(), "")

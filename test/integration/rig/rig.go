@@ -171,9 +171,9 @@ func (r *Rig) checkSecretLeaks() int {
 	return min(len(places), 1)
 }
 
-// maxConditionWait is the maximum wait of a test for a condition. maxConditionWait only ends a test that would otherwise wait for
-// ever, and does not measure Millwright. On a computer with two idle processors, no test waits longer than two minutes
-// for a condition.
+// maxConditionWait is the maximum wait of a test for a condition. maxConditionWait only ends a test that would
+// otherwise wait for ever, and does not measure Millwright. On a computer with two idle processors, no test waits
+// longer than two minutes for a condition.
 const maxConditionWait = 10 * time.Minute
 
 // Eventually calls condition every 100 ms until condition returns true, for at most 10 minutes. The failure message

@@ -48,9 +48,9 @@ const VolumeDetachTimeout = 30 * time.Minute
 // MaxDrains is the maximum number of nodes that are drained at a time on the shared stack.
 const MaxDrains = 50
 
-// MainOnSharedStack runs tests as Main does, on the stack that the environment variable names. The test packages use the
-// shared stack one after the other. Each package deletes its machines when its tests end. If the environment variable
-// is not set, MainOnSharedStack starts a stack with the same options.
+// MainOnSharedStack runs tests as Main does, on the stack that the environment variable names. The test packages use
+// the shared stack one after the other. Each package deletes its machines when its tests end. If the environment
+// variable is not set, MainOnSharedStack starts a stack with the same options.
 func MainOnSharedStack(m *testing.M, use func(*Rig)) int {
 	dir := os.Getenv(sharedFolderVariable)
 	if dir == "" {

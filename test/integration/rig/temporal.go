@@ -77,7 +77,8 @@ func (r *Rig) WorkflowRuns(t *testing.T, query string) []*workflowpb.WorkflowExe
 	return all
 }
 
-// listWorkflowRuns retries a request if Temporal does not answer within the SDK's timeout of 10 s, as on a slow computer.
+// listWorkflowRuns retries a request if Temporal does not answer within the SDK's timeout of 10 s, as on a slow
+// computer.
 func (r *Rig) listWorkflowRuns(ctx context.Context, query string) (all []*workflowpb.WorkflowExecutionInfo, err error) {
 	var page []byte
 	for {
@@ -144,8 +145,8 @@ func (r *Rig) MachineHistories(t *testing.T, namespace string) map[string]*histo
 	return histories
 }
 
-// AwaitDeploymentFollowsRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run has
-// started. AwaitDeploymentFollowsRollout looks for the signal of the new run in the rollout's history.
+// AwaitDeploymentFollowsRollout waits until a new run of a deployment's workflow follows a rollout that an earlier run
+// has started. AwaitDeploymentFollowsRollout looks for the signal of the new run in the rollout's history.
 func (r *Rig) AwaitDeploymentFollowsRollout(t *testing.T, rollout, deployment string) {
 	t.Helper()
 	Eventually(t, deployment+" follows its rollout", func() (bool, any) {
@@ -162,8 +163,8 @@ func (r *Rig) AwaitDeploymentFollowsRollout(t *testing.T, rollout, deployment st
 	})
 }
 
-// EndedActivity describes a regular (not local) activity that has ended, as the history records it. All times of an Activity
-// are by the clock of Temporal's server.
+// EndedActivity describes a regular (not local) activity that has ended, as the history records it. All times of an
+// EndedActivity are by the clock of Temporal's server.
 type EndedActivity struct {
 	Type, Queue string
 	Attempt     int32     // number of the last attempt; the first attempt is 1

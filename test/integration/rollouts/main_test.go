@@ -73,8 +73,8 @@ func (f fleet) changeTemplate(t *testing.T, value string) {
 	f.Patch(t, fmt.Sprintf(`{"spec":{"template":{"metadata":{"labels":{"edition":%q}}}}}`, value))
 }
 
-// awaitMachinesOfEdition waits until exactly n machines exist, all of them run, and all of them have this value of the label
-// edition. The deployment's condition Progressing must have the reason NewMachineSetAvailable.
+// awaitMachinesOfEdition waits until exactly n machines exist, all of them run, and all of them have this value of the
+// label edition. The deployment's condition Progressing must have the reason NewMachineSetAvailable.
 func (f fleet) awaitMachinesOfEdition(t *testing.T, value string, n int) {
 	t.Helper()
 	rig.Eventually(t, fmt.Sprintf("%d machines of edition %q", n, value), func() (bool, any) {
@@ -120,8 +120,8 @@ func (f fleet) countMachinesOfEdition(t *testing.T, value string) int {
 	return n
 }
 
-// blockMachineDeletions keeps the current machines of the fleet until release is called. Their instances are not deleted,
-// because a pre-terminate hook blocks the deletion.
+// blockMachineDeletions keeps the current machines of the fleet until release is called. Their instances are not
+// deleted, because a pre-terminate hook blocks the deletion.
 func (f fleet) blockMachineDeletions(t *testing.T) (release func()) {
 	t.Helper()
 	const hook = v1alpha1.AnnotationPreTerminateHook + "/test"

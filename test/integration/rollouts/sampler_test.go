@@ -23,7 +23,8 @@ type boundsSampler struct {
 	areViolationsChecked bool
 }
 
-// startBoundsSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are gone.
+// startBoundsSampler samples the fleet until requireNoViolations. Machines that are being deleted count until they are
+// gone.
 func (f fleet) startBoundsSampler(t *testing.T) *boundsSampler {
 	return f.startSamplerForBounds(t, checker.SizeBounds{ChecksDeletingMachines: true, ChecksNodes: true})
 }

@@ -36,8 +36,8 @@ import (
 // is also the maximum time from the deletion of all objects until nothing is left.
 const settleTimeout = 2 * time.Minute
 
-// maxAuditLogDelay is the maximum delay of the API server's audit log. The API server buffers a batch of the log for at most
-// 30 s.
+// maxAuditLogDelay is the maximum delay of the API server's audit log. The API server buffers a batch of the log for at
+// most 30 s.
 const maxAuditLogDelay = 35 * time.Second
 
 // slowProviderSpec is a provider spec. With it, the cloud needs one second to create an instance and half a second to
@@ -146,8 +146,8 @@ func (a *seedRun) run() (violations []checker.Violation) {
 	return append(violations, seen...)
 }
 
-// createPools creates the deployments of the plan. On the machines of the first deployment, createPools creates pods with a
-// disruption budget.
+// createPools creates the deployments of the plan. On the machines of the first deployment, createPools creates pods
+// with a disruption budget.
 func (a *seedRun) createPools() {
 	for i, wanted := range a.plan.pools {
 		a.pools = append(

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestConsecutiveSeeds runs consecutive seeds. CHAOS_SEED is the first seed (default: the current time). CHAOS_SEEDS is the number
-// of seeds (default: 1, or no limit if CHAOS_TIME is set). TestConsecutiveSeeds starts no seed after the duration CHAOS_TIME. If
-// CHAOS_SHORT is set, the plans have fewer loads and faults.
+// TestConsecutiveSeeds runs consecutive seeds. CHAOS_SEED is the first seed (default: the current time). CHAOS_SEEDS is
+// the number of seeds (default: 1, or no limit if CHAOS_TIME is set). TestConsecutiveSeeds starts no seed after the
+// duration CHAOS_TIME. If CHAOS_SHORT is set, the plans have fewer loads and faults.
 func TestConsecutiveSeeds(t *testing.T) {
 	restartExitedComponents(t)
 	begun := time.Now()

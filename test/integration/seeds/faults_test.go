@@ -167,8 +167,8 @@ func (a *seedRun) refuseWrites(s planStep) {
 	})
 }
 
-// createFullMachineQuota creates a quota that allows no more machines. The stack has no quota controller, so createFullMachineQuota writes
-// the quota's status.
+// createFullMachineQuota creates a quota that allows no more machines. The stack has no quota controller, so
+// createFullMachineQuota writes the quota's status.
 func (a *seedRun) createFullMachineQuota(s planStep) {
 	quotas := testRig.Kube.CoreV1().ResourceQuotas(a.namespace)
 	full := corev1.ResourceList{"count/machines.machine.sapcloud.io": resource.MustParse("1")}
@@ -278,8 +278,8 @@ func (a *seedRun) writeCredentials(token string) {
 	})
 }
 
-// saveAndRestoreEtcd copies the API server's store, and restores the copy after some time. If a Machine does not exist after
-// the restore, the checker ignores its instance.
+// saveAndRestoreEtcd copies the API server's store, and restores the copy after some time. If a Machine does not exist
+// after the restore, the checker ignores its instance.
 func (a *seedRun) saveAndRestoreEtcd(s planStep) {
 	copied := filepath.Join(a.t.TempDir(), "etcd")
 	ctx := context.WithoutCancel(a.t.Context())
@@ -302,8 +302,8 @@ func (a *seedRun) saveAndRestoreEtcd(s planStep) {
 	time.Sleep(20 * time.Second) // wait, because creations that are in progress may still complete
 }
 
-// ignoreInstancesWithoutMachine runs until ctx ends. It makes the checker ignore the instances whose Machines are missing after a
-// restore.
+// ignoreInstancesWithoutMachine runs until ctx ends. It makes the checker ignore the instances whose Machines are
+// missing after a restore.
 func (a *seedRun) ignoreInstancesWithoutMachine(ctx context.Context) {
 	for ; ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
 		now, err := a.watcher.TakeSnapshot(ctx)
@@ -318,8 +318,8 @@ func (a *seedRun) ignoreInstancesWithoutMachine(ctx context.Context) {
 	}
 }
 
-// disturbAPIConnection makes an identity's connection to the API server faulty for some time. disturbAPIConnection requires a stack with
-// proxies.
+// disturbAPIConnection makes an identity's connection to the API server faulty for some time. disturbAPIConnection
+// requires a stack with proxies.
 func (a *seedRun) disturbAPIConnection(s planStep) {
 	p := map[string]*rig.APIProxy{component.WorkerIdentity: testRig.Proxies.Worker, component.BridgeIdentity: testRig.Proxies.Bridge}[s.FaultTarget]
 	if p == nil {

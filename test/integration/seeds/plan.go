@@ -112,8 +112,8 @@ type plan struct {
 	forcesDrains        bool // the budget allows no eviction, and each drain soon reaches its short deadline
 }
 
-// podDisruptionBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field of the
-// budget and its value.
+// podDisruptionBudgets returns disruption budgets that allow the eviction of one of four pods. Each entry has a field
+// of the budget and its value.
 func podDisruptionBudgets() []string {
 	return []string{"minAvailable 3", "minAvailable 75%", "maxUnavailable 1", "maxUnavailable 25%"}
 }
@@ -379,15 +379,15 @@ func (p plan) hasOnlyLoads(loads ...string) bool {
 	return !slices.ContainsFunc(p.loads, func(s planStep) bool { return !slices.Contains(loads, s.Kind) })
 }
 
-// areMachinesDeletedOnlyByRollouts reports whether only rollouts delete machines. If other steps delete machines, the checker
-// does not check the number of machines that are being deleted.
+// areMachinesDeletedOnlyByRollouts reports whether only rollouts delete machines. If other steps delete machines, the
+// checker does not check the number of machines that are being deleted.
 func (p plan) areMachinesDeletedOnlyByRollouts() bool {
 	return !p.hasShortTimeouts && !p.restoresEtcd() &&
 		p.hasOnlyLoads(loadRollOut, loadStageRollouts, loadHandOverDeployment)
 }
 
-// areNodesRemovedOnlyByDeploymentChanges reports whether only rollouts and changes of the replicas remove nodes, and no fault affects a
-// component that nodes need.
+// areNodesRemovedOnlyByDeploymentChanges reports whether only rollouts and changes of the replicas remove nodes, and no
+// fault affects a component that nodes need.
 func (p plan) areNodesRemovedOnlyByDeploymentChanges() bool {
 	return !p.hasShortTimeouts && !p.disturbsNodes() &&
 		p.hasOnlyLoads(

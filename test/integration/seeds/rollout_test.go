@@ -53,8 +53,8 @@ func (a *seedRun) handOverDeployment(p *rig.Pool) {
 	})
 }
 
-// stageAndApproveRollouts creates a policy under which each rollout of a pool waits at half of its machines. stageAndApproveRollouts
-// approves each waiting rollout after some time, until the seed ends.
+// stageAndApproveRollouts creates a policy under which each rollout of a pool waits at half of its machines.
+// stageAndApproveRollouts approves each waiting rollout after some time, until the seed ends.
 func (a *seedRun) stageAndApproveRollouts(p *rig.Pool, wait time.Duration) {
 	policy := &v1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.RolloutPolicySpec{
 		Targets: []v1alpha1.RolloutPolicyTarget{{Name: p.Name}},

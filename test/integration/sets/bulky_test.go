@@ -21,8 +21,8 @@ import (
 // installs are smaller.
 const maxEtcdRequestBytes = 256 << 10
 
-// refuseInstanceCreations makes the cloud refuse to create instances of a namespace. The error message has the maximum length
-// that a Machine's status stores.
+// refuseInstanceCreations makes the cloud refuse to create instances of a namespace. The error message has the maximum
+// length that a Machine's status stores.
 func refuseInstanceCreations(t *testing.T, namespace string) {
 	t.Helper()
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), admin.Fault{

@@ -185,8 +185,8 @@ func readCloudStats(t *testing.T) admin.Stats {
 	return s
 }
 
-// countMachineCreateRequests reads the API server's audit log. countMachineCreateRequests returns how many Machines of a namespace
-// were ever created, and how many create requests were refused. Dry runs are not counted.
+// countMachineCreateRequests reads the API server's audit log. countMachineCreateRequests returns how many Machines of
+// a namespace were ever created, and how many create requests were refused. Dry runs are not counted.
 func countMachineCreateRequests(t *testing.T, namespace string) (created, refused int) {
 	t.Helper()
 	for _, line := range testRig.AuditedRequests(t, func(line rig.AuditedRequest) bool {

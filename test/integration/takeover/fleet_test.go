@@ -115,7 +115,8 @@ func installCRDsOfMCM(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// createNamespaceAndClasses makes the namespace with its classes. The cloud refuses to create instances for one of the classes.
+// createNamespaceAndClasses makes the namespace with its classes. The cloud refuses to create instances for one of the
+// classes.
 func createNamespaceAndClasses(t *testing.T) *takeoverPools {
 	t.Helper()
 	ctx := t.Context()
@@ -164,8 +165,8 @@ func refuseInstanceCreations(t *testing.T) {
 	require.NoError(t, testRig.Cloud.AddFault(t.Context(), fault))
 }
 
-// createPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds of
-// 500, which MCM ignores.
+// createPool makes a deployment as Gardener writes deployments: with a strategy, a node template, and minReadySeconds
+// of 500, which MCM ignores.
 func createPool(
 	t *testing.T,
 	name, class string,

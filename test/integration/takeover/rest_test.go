@@ -3,7 +3,6 @@
 package takeover
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
@@ -18,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"millwright/devstack/component"
+	"millwright/devstack/stack"
 	"millwright/test/integration/rig"
 )
 
@@ -49,28 +49,11 @@ func mcmArguments(t *testing.T, name, namespace string, port int) []string {
 	return nil
 }
 
-// readUsage returns the resident memory of a process in MiB, and its processor time.
-func readUsage(t *testing.T, pid int) (memory float64, cpu time.Duration) {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))
-	number := func(i int) int64 { // proc(5) counts the fields from 1, and the first two are cut off
-		n, err := strconv.ParseInt(fields[i-3], 10, 64)
-		require.NoError(t, err)
-		return n
-	}
-	const userTime, systemTime, residentPages = 14, 15, 24
-	const tick = 10 * time.Millisecond // USER_HZ is 100 on every Linux
-	return float64(number(residentPages)*int64(os.Getpagesize())) / (1 << 20),
-		time.Duration(number(userTime)+number(systemTime)) * tick
-}
-
 // TestTenPairsOfMCMRest measures what ten clusters without machines cost with MCM: the memory and the processor time of
 // the twenty processes, and their requests to the control cluster and the target clusters.
 func TestTenPairsOfMCMRest(t *testing.T) {
 	killComponents(t, component.Bridge, component.Worker)
-	pids := map[string][]int{}
+	var processes []stack.Process
 	for n := range pairCount {
 		namespace := fmt.Sprintf("rest-%d", n)
 		testRig.CreateNamespace(t, namespace, "")
@@ -80,23 +63,24 @@ func TestTenPairsOfMCMRest(t *testing.T) {
 			command.Stdout, command.Stderr = io.Discard, io.Discard
 			require.NoError(t, command.Start())
 			t.Cleanup(func() { _ = command.Wait() })
-			pids[name] = append(pids[name], command.Process.Pid)
+			process, err := stack.ProcessWithPID(command.Process.Pid)
+			require.NoError(t, err)
+			processes = append(processes, process)
 		}
 	}
 	killComponents(t, component.MCMMachineController, component.MCMManager)
 	time.Sleep(settlePause)
-	before := map[int]time.Duration{}
-	for _, pid := range slices.Concat(slices.Collect(maps.Values(pids))...) {
-		_, before[pid] = readUsage(t, pid)
+	cpuBefore := time.Duration(0)
+	for _, p := range processes {
+		cpu, _ := p.ResourceUsage()
+		cpuBefore += cpu
 	}
 	since := time.Now()
 	time.Sleep(idleTime)
-	allMemory, allCPU := 0.0, time.Duration(0)
-	for _, name := range slices.Sorted(maps.Keys(pids)) {
-		for _, pid := range pids[name] {
-			memory, cpu := readUsage(t, pid)
-			allMemory, allCPU = allMemory+memory, allCPU+cpu-before[pid]
-		}
+	memoryBytes, cpuAfter := int64(0), time.Duration(0)
+	for _, p := range processes {
+		cpu, memory := p.ResourceUsage()
+		cpuAfter, memoryBytes = cpuAfter+cpu, memoryBytes+memory
 	}
 	counts, total := map[string]int{}, 0
 	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
@@ -109,6 +93,11 @@ func TestTenPairsOfMCMRest(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
 		t.Logf("%s: %d requests in %s", name, counts[name], idleTime)
 	}
-	t.Logf("a cluster: %.1f MiB, %.2f s of processor time in %s, %.1f requests a minute", allMemory/pairCount,
-		allCPU.Seconds()/pairCount, idleTime, float64(total)/pairCount/idleTime.Minutes())
+	t.Logf(
+		"a cluster: %.1f MiB, %.2f s of processor time in %s, %.1f requests a minute",
+		float64(memoryBytes)/(1<<20)/pairCount,
+		(cpuAfter-cpuBefore).Seconds()/pairCount,
+		idleTime,
+		float64(total)/pairCount/idleTime.Minutes(),
+	)
 }

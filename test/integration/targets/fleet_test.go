@@ -193,8 +193,8 @@ func TestThreeHundredTargetsAreServed(t *testing.T) {
 // pools to the watches of all targets, so more pools would measure this API server.
 const scaledPoolCount = 60
 
-// TestPoolsOfManyTargetsAreScaledAtOnce scales one pool for each target from 0 to 5 machines. Each target shows only the
-// nodes of its own pool.
+// TestPoolsOfManyTargetsAreScaledAtOnce scales one pool for each target from 0 to 5 machines. Each target shows only
+// the nodes of its own pool.
 func TestPoolsOfManyTargetsAreScaledAtOnce(t *testing.T) {
 	const replicas = 5
 	pools := make([]*rig.Pool, scaledPoolCount)

@@ -39,8 +39,8 @@ func targetStates(t *testing.T, namespace string) (states []cache.TargetState) {
 	return states
 }
 
-// Gardener scales the Deployment of the autoscaler guard to 0 while a cluster hibernates. Millwright then does nothing in
-// the namespace and sends no request to the target, and continues when the Deployment is scaled up.
+// Gardener scales the Deployment of the autoscaler guard to 0 while a cluster hibernates. Millwright then does nothing
+// in the namespace and sends no request to the target, and continues when the Deployment is scaled up.
 func TestANamespaceWithAGuardScaledToZeroIsHeld(t *testing.T) {
 	server := ""
 	workerKubeconfig(t, func(c *clientcmdapi.Cluster) { server = strings.TrimPrefix(c.Server, "https://") })

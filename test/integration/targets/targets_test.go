@@ -53,8 +53,8 @@ func TestMain(m *testing.M) {
 	os.Exit(rig.Main(m, stackOptions, func(up *rig.Rig) { testRig = up }))
 }
 
-// workerKubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the files
-// instead of file names.
+// workerKubeconfig returns the worker's kubeconfig for the stack's API server. The kubeconfig contains the data of the
+// files instead of file names.
 func workerKubeconfig(t *testing.T, change ...func(*clientcmdapi.Cluster)) []byte {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(

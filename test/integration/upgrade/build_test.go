@@ -53,8 +53,8 @@ func buildVersion(ctx context.Context, commit, folder string) (o versionBuild, e
 	return o, nil
 }
 
-// writeWrapperScript writes a script that runs a binary without the flags that the binary does not have. The stack passes the
-// flags of the current version to the script.
+// writeWrapperScript writes a script that runs a binary without the flags that the binary does not have. The stack
+// passes the flags of the current version to the script.
 func writeWrapperScript(folder, name string) (string, error) {
 	path := filepath.Join(folder, name+".sh")
 	text := fmt.Sprintf(`#!/usr/bin/env bash

@@ -194,8 +194,8 @@ func (w *runningWork) countUpdatedMachines(t *testing.T) (n int) {
 	return n
 }
 
-// awaitEndAndDeleteObjects waits until all work is complete, and deletes all objects. awaitEndAndDeleteObjects requires that the checker found no
-// violation.
+// awaitEndAndDeleteObjects waits until all work is complete, and deletes all objects. awaitEndAndDeleteObjects requires
+// that the checker found no violation.
 func (w *runningWork) awaitEndAndDeleteObjects(t *testing.T, terminated bool) {
 	w.creatingPool.AwaitRunningMachines(t, creatingPoolSize)
 	require.Len(t, w.creatingPool.ProviderIDs(t), creatingPoolSize)

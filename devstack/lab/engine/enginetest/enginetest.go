@@ -22,8 +22,8 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, engine.CheckSupport())
 }
 
-// NewLeftoverFinder returns a function that lists the engine's leftovers on this machine: processes, mounts, cgroups, and
-// Docker's network interfaces. The function may be called after the engine has ended.
+// NewLeftoverFinder returns a function that lists the engine's leftovers on this machine: processes, mounts, cgroups,
+// and Docker's network interfaces. The function may be called after the engine has ended.
 func NewLeftoverFinder(t testing.TB, e *engine.Engine) func() []string {
 	t.Helper()
 	var processes []func() []string

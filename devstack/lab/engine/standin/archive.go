@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// archiveWriter writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not be
-// added, because the engine creates them with root as the owner.
+// archiveWriter writes the files of an image as a tar archive. Paths in the image are absolute. Parent folders need not
+// be added, because the engine creates them with root as the owner.
 type archiveWriter struct{ tar *tar.Writer }
 
 func newArchiveWriter(w io.Writer) *archiveWriter { return &archiveWriter{tar.NewWriter(w)} }

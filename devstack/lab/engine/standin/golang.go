@@ -18,8 +18,8 @@ import (
 	"millwright/devstack/lab/engine"
 )
 
-// moduleProxyAddress is the address of the module proxy in the engine's network namespace. The proxy serves this machine's
-// downloaded modules and its build cache.
+// moduleProxyAddress is the address of the module proxy in the engine's network namespace. The proxy serves this
+// machine's downloaded modules and its build cache.
 const moduleProxyAddress = engine.BridgeAddress + ":8081"
 
 // buildCacheArchivePath is the build cache's path on the proxy. No module has the path build-cache.tar.
@@ -151,8 +151,8 @@ func ImportGolangImage(ctx context.Context, e *engine.Engine, name string, c GoT
 	return seedBuildCache(ctx, e, name)
 }
 
-// isUnneededToolchainFile reports whether a file or folder of the toolchain is not needed for builds. Unneeded files are tests,
-// documents, and the toolchain's own sources.
+// isUnneededToolchainFile reports whether a file or folder of the toolchain is not needed for builds. Unneeded files
+// are tests, documents, and the toolchain's own sources.
 func isUnneededToolchainFile(name string) bool {
 	switch name {
 	case "api", "doc", "misc", "test", filepath.Join("src", "cmd"), filepath.Join("bin", "gofmt"):
@@ -179,7 +179,8 @@ func caCertificates(root string) (string, error) {
 	return all.String(), nil
 }
 
-// serveModulesAndBuildCache serves the downloaded modules as a module proxy, and the build cache as a tar archive, until ctx ends.
+// serveModulesAndBuildCache serves the downloaded modules as a module proxy, and the build cache as a tar archive,
+// until ctx ends.
 func (c GoToolchain) serveModulesAndBuildCache(ctx context.Context, e *engine.Engine) error {
 	listener, err := e.Listen(moduleProxyAddress)
 	if err != nil {

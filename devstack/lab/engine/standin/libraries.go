@@ -36,8 +36,8 @@ func (a *archiveWriter) addFiles(sources map[string]string) error {
 	return nil
 }
 
-// collectNeededLibraries adds the loader and the shared libraries of a program or library to needed. The loader and the libraries
-// come from the Debian root folder root.
+// collectNeededLibraries adds the loader and the shared libraries of a program or library to needed. The loader and the
+// libraries come from the Debian root folder root.
 func collectNeededLibraries(root, source string, needed map[string]string) error {
 	file, err := elf.Open(source)
 	if err != nil {

@@ -22,8 +22,8 @@ func RequireSupport(t testing.TB) {
 	isolatedtest.RequireSupport(t, incus.CheckSupport())
 }
 
-// NewLeftoverFinder returns a function that lists the server's leftovers on this machine: processes, mounts, loop devices,
-// the network interface and cgroups. The function may be called after the server has ended.
+// NewLeftoverFinder returns a function that lists the server's leftovers on this machine: processes, mounts, loop
+// devices, the network interface and cgroups. The function may be called after the server has ended.
 func NewLeftoverFinder(t testing.TB, s *incus.Server) func() []string {
 	t.Helper()
 	// Processes of instances have their own namespaces, but are in the server's cgroups.

@@ -70,8 +70,8 @@ func FindMounts(t testing.TB, texts ...string) []string {
 	return found
 }
 
-// FindCgroups lists the cgroups for which isOurs, called with the cgroup's name, returns true. FindCgroups does not search
-// below these cgroups, nor below cgroups for which isOthers returns true.
+// FindCgroups lists the cgroups for which isOurs, called with the cgroup's name, returns true. FindCgroups does not
+// search below these cgroups, nor below cgroups for which isOthers returns true.
 func FindCgroups(t testing.TB, isOurs, isOthers func(name string) bool) []string {
 	t.Helper()
 	var found []string

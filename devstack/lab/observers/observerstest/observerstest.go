@@ -11,8 +11,8 @@ import (
 	"millwright/devstack/lab/observers"
 )
 
-// RunTool runs a tool and requires that it succeeds. If the Debian packages are not available, Run skips the test, or fails
-// it in CI (CI=true).
+// RunTool runs a tool and requires that it succeeds. If the Debian packages are not available, RunTool skips the test,
+// or fails it in CI (CI=true).
 func RunTool(t *testing.T, tool string, arguments ...string) {
 	t.Helper()
 	program, err := observers.ProgramPath(t.Context(), tool, t.Output())

@@ -114,7 +114,8 @@ func TestDockerComposeRunsMillwright(t *testing.T) {
 	after("end")
 }
 
-// awaitHealthyServices waits until each service with a health check is healthy, and each other service has exited with 0.
+// awaitHealthyServices waits until each service with a health check is healthy, and each other service has exited with
+// 0.
 func (h *testEnvironment) awaitHealthyServices(t *testing.T) {
 	t.Helper()
 	services := h.composeConfig(t).Services

@@ -173,8 +173,8 @@ func startSendingRequests(ctx context.Context, p *rig.Pool) func() (requests int
 	}
 }
 
-// followPodLogs reads the logs of all pods of the app "web" until ctx ends. The returned function waits for the last log
-// lines, and returns the logs by pod name.
+// followPodLogs reads the logs of all pods of the app "web" until ctx ends. The returned function waits for the last
+// log lines, and returns the logs by pod name.
 func followPodLogs(ctx context.Context, t *testing.T, p *rig.Pool) func() map[string]string {
 	t.Helper()
 	pods := testRig.Kube.CoreV1().Pods(p.Namespace)

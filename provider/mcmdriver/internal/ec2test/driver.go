@@ -23,7 +23,7 @@ const (
 	SecretKeySecretAccessKey = "providerSecretAccessKey"
 	SecretKeyUserData        = "userData"
 
-	// DeniedSecretAccessKey is a value of SecretAccessKey that the cloud refuses.
+	// DeniedSecretAccessKey is a value of SecretKeySecretAccessKey that the cloud refuses.
 	DeniedSecretAccessKey = "denied-secret-access-key"
 
 	// PlacementAnnotation is the annotation in a Machine's spec.nodeTemplate with the placement of the instance.
@@ -49,8 +49,8 @@ type Driver struct {
 	// IgnoresProviderID makes GetMachineStatus ignore the provider ID, as older releases of the driver for AWS do.
 	IgnoresProviderID bool
 
-	// LacksGetMachineStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in older
-	// releases of the driver for OpenStack.
+	// LacksGetMachineStatus makes GetMachineStatus return Unimplemented and NodeName equal to the machine's name, as in
+	// older releases of the driver for OpenStack.
 	LacksGetMachineStatus bool
 }
 

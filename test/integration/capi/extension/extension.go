@@ -105,7 +105,8 @@ func (s *Server) ExtensionConfig(namespace, filterLabel, filter string) *unstruc
 
 func behaviourKey(hook, deployment string) string { return hook + " " + deployment }
 
-// SetBehaviour sets how the next calls of a hook for a deployment are answered. The default behaviour is Works.
+// SetBehaviour sets how the next calls of a hook for a deployment are answered. The default behaviour is
+// BehaviourWorks.
 func (s *Server) SetBehaviour(hook, deployment string, b Behaviour) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,11 +168,11 @@ func (s *Server) serveHook(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer) // encoding fails only if the client is gone
 }
 
-// errExtensionBroken is the answer to a call whose behaviour is Breaks.
+// errExtensionBroken is the answer to a call whose behaviour is BehaviourServerError.
 var errExtensionBroken = errors.New("the extension is broken")
 
-// discoveryResponse returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout of
-// 10 s, and errors are not ignored.
+// discoveryResponse returns the hooks that the extension serves. The answer has the defaults of Cluster API: a timeout
+// of 10 s, and errors are not ignored.
 func discoveryResponse() *runtimehooksv1.DiscoveryResponse {
 	answer := &runtimehooksv1.DiscoveryResponse{CommonResponse: successResponse()}
 	answer.SetGroupVersionKind(runtimehooksv1.GroupVersion.WithKind("DiscoveryResponse"))
@@ -187,7 +188,7 @@ func successResponse() runtimehooksv1.CommonResponse {
 }
 
 // recordCall stores a call and returns the behaviour for its answer. recordCall returns an error if the behaviour is
-// Breaks.
+// BehaviourServerError.
 func (s *Server) recordCall(c HookCall) (Behaviour, error) {
 	s.mu.Lock()
 	s.calls = append(s.calls, c)
