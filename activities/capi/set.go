@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -36,6 +37,21 @@ func handedOverDecision() attention.Decision {
 	return attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage}
 }
 
+// handOverDecision returns the decision for a set that Cluster API's controller may still change. A set that is being
+// deleted cannot be taken over, because the API server accepts no new finalizer: Cluster API's controller gets the set
+// back, and deletes it.
+func handOverDecision(s *clusterv1.MachineSet, now time.Time) set.Decision {
+	blocked := capiset.HandOverSummary(s, now)
+	return set.Decision{
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: capi.UpstreamMessage},
+		Version: s.ResourceVersion,
+		Free:    s.DeletionTimestamp != nil,
+		Report:  !capi.ShowsBlocked(s, blocked),
+		Blocked: blocked,
+		Seen:    kube.MinVersions{capi.SetsResource: s.ResourceVersion},
+	}
+}
+
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
 // label, the workflow removes Millwright's finalizer from the set; then the set counts as gone.
 func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
@@ -48,6 +64,8 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 		return set.Decision{Gone: true, Pending: kube.ObjectGoneDecision}, nil
 	case !a.Cache.IsReconciledByMillwright(s):
 		return set.Decision{Free: true, Version: s.ResourceVersion, Pending: handedOverDecision()}, nil
+	case capiset.MayBeChangedByUpstream(s):
+		return handOverDecision(s, in.DecisionTime()), nil
 	}
 	var strays []set.ExtraObject
 	if in.Live { // only the first decision of a run and a decision after a failure can find unused clones
@@ -59,7 +77,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	observed.LastWriteFailure = in.Failure
 	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
 	d := set.NewCommonDecision(s, plan)
-	d.Prepare = capiset.NeedsPreparation(s, related, plan.Facts)
+	d.Prepare = capiset.NeedsPreparation(s, related)
 	d.Extra = extraWrites(s, related, plan, strays)
 	d.Seen = related.ResourceVersions()
 	d.Seen.RaiseVersion(capi.SetsResource, s.ResourceVersion)
@@ -130,7 +148,7 @@ func (a *Activities) readSet(
 	}
 	s, err := kube.ReadLive(ctx, a.Cache.Client().MachineSets(in.Ref.Namespace), "machineset", in.Ref)
 	switch {
-	case err != nil || s == nil || !a.Cache.IsReconciledByMillwright(s) && !capi.HasFinalizer(s):
+	case err != nil || s == nil || !a.Cache.IsReconciledByMillwright(s) && !capi.IsMarkedByMillwright(s):
 		return nil, capi.RelatedObjects{}, err
 	case !a.Cache.IsReconciledByMillwright(s):
 		return s, capi.RelatedObjects{}, nil
@@ -169,6 +187,13 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 			return "", err
 		}
 		return a.releaseSet(ctx, s)
+	case capiset.MayBeChangedByUpstream(s):
+		if s.DeletionTimestamp == nil {
+			return s.ResourceVersion, nil
+		}
+		next := s.DeepCopy()
+		capi.SetWatchFilter(next, a.Cache.UpstreamWatchFilter)
+		return a.updateSet(ctx, next)
 	}
 	next := capiset.PreparedSet(s, related.Cluster)
 	if s.DeletionTimestamp != nil {
@@ -230,6 +255,12 @@ func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (st
 			before, related, err := a.readSet(ctx, read)
 			if err != nil || before == nil || !a.Cache.IsReconciledByMillwright(before) {
 				return nil, nil, err
+			}
+			if capiset.MayBeChangedByUpstream(before) {
+				after = before.DeepCopy()
+				now := metav1.NewTime(read.DecisionTime()).Rfc3339Copy()
+				after.Status.Conditions = capi.HandOverConditions(before, capiset.HandOverSummary(before, now.Time), now)
+				return before, after, nil
 			}
 			observed := capiset.ScaleFacts(a.Cache, before, related, read.DecisionTime(), 0)
 			observed.LastWriteFailure = in.Failure

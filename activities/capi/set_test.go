@@ -349,7 +349,7 @@ func TestPrepareASet(t *testing.T) {
 		}), []metav1.OwnerReference{cluster}, []string{"example.com/x", capi.Finalizer}},
 		{"taken over from Cluster API", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			s.Finalizers = []string{clusterv1.MachineSetFinalizer}
-		}), []metav1.OwnerReference{cluster}, []string{capi.Finalizer}},
+		}, capitest.WithPausedCondition[*clusterv1.MachineSet]), []metav1.OwnerReference{cluster}, []string{capi.Finalizer}},
 		{"an owner reference of a former version", combineChanges(raw, func(s *clusterv1.MachineSet) {
 			former := cluster
 			former.APIVersion = "cluster.x-k8s.io/v1beta1"
@@ -391,8 +391,10 @@ func TestDecideWhichSetsMustBePrepared(t *testing.T) {
 	}{
 		{"prepared", func(*clusterv1.MachineSet) {}, []runtime.Object{capitest.NewCluster()}, false},
 		{"new", removeSetFinalizers, []runtime.Object{capitest.NewCluster()}, true},
-		{"paused", combineChanges(removeSetFinalizers, withAnnotation(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, false},
-		{"its Cluster is paused", removeSetFinalizers, []runtime.Object{capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, false},
+		{"paused", combineChanges(removeSetFinalizers, withAnnotation(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, true},
+		{"its Cluster is paused", removeSetFinalizers, []runtime.Object{capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })}, true},
+		{"paused and prepared, except for its owner", combineChanges(func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }, withAnnotation(clusterv1.PausedAnnotation, "")), []runtime.Object{capitest.NewCluster()}, false},
+
 		{"being deleted", combineChanges(removeSetFinalizers, capitest.AsDeletingObject[*clusterv1.MachineSet]), []runtime.Object{capitest.NewCluster()}, false},
 		{"without a Cluster", removeSetFinalizers, nil, true},
 		{"its Cluster is not there yet", func(s *clusterv1.MachineSet) { s.OwnerReferences = nil }, nil, false},

@@ -283,6 +283,13 @@ func (b *Bridge) clusterAPISetSubject(ctx context.Context, set *clusterv1.Machin
 			attention.Decision{Need: attention.NeedScaling, Why: capi.HandedOverMessage},
 		)
 	}
+	if capiset.MayBeChangedByUpstream(set) {
+		return newSubject(
+			capi.SetsResource,
+			set,
+			attention.Decision{Need: attention.NeedScaling, Why: capi.UpstreamMessage},
+		)
+	}
 	related, err := b.clusterAPICache.ReadRelatedObjects(ctx, set)
 	if err != nil {
 		return newSubject(

@@ -17,6 +17,7 @@ import (
 	observecache "millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
+	capiset "millwright/observe/capi/set"
 	"millwright/workflows/run"
 )
 
@@ -54,6 +55,7 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 			nonDeploymentMetadata(d),
 			metav1.GetControllerOf(d),
 			hasFinalizer(d, clusterv1.MachineDeploymentFinalizer),
+			capi.MayBeChangedByUpstream(d, clusterv1.MachineDeploymentFinalizer),
 		),
 		childrenHash: hashParts(
 			d.UID,
@@ -84,6 +86,7 @@ func clusterAPISetFingerprints(s *clusterv1.MachineSet) fingerprints {
 			foreignMetadata(s),
 			metav1.GetControllerOf(s),
 			hasFinalizer(s, clusterv1.MachineSetFinalizer),
+			capiset.MayBeChangedByUpstream(s),
 		),
 		hasFinalizer: hasFinalizer(s, capi.Finalizer),
 
@@ -180,6 +183,13 @@ func (b *Bridge) clusterAPIDeploymentSubject(ctx context.Context, d *clusterv1.M
 			capi.DeploymentsResource,
 			d,
 			attention.Decision{Need: attention.NeedScaling, Why: fmt.Sprintf("what it refers to cannot be read: %v", err)},
+		)
+	}
+	if tree.MayBeChangedByUpstream() {
+		return newSubject(
+			capi.DeploymentsResource,
+			d,
+			attention.Decision{Need: attention.NeedScaling, Why: capi.UpstreamMessage},
 		)
 	}
 	observed := deployment.RolloutFacts(tree, now)

@@ -54,6 +54,9 @@ const Finalizer = "machine.sapcloud.io/cluster-api"
 // HandedOverMessage describes the pending work of a set or a deployment that has lost Millwright's label.
 const HandedOverMessage = "it was handed over: Millwright's finalizer is left"
 
+// UpstreamMessage describes the pending work of a set or a deployment that Cluster API's controller may still change.
+const UpstreamMessage = "Cluster API's controller may still change it"
+
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments
@@ -160,11 +163,11 @@ func stripUnusedFields(object any) (any, error) {
 // Client returns the client of the management cluster.
 func (c *Cache) Client() *Client { return c.client }
 
-// MachineSet returns a MachineSet that Millwright reconciles, or that Millwright no longer reconciles but that still
-// has Millwright's finalizer.
+// MachineSet returns a MachineSet that Millwright reconciles, or that Millwright no longer reconciles but must still
+// release.
 func (c *Cache) MachineSet(key string) (*clusterv1.MachineSet, bool) {
 	set, found := getByKey[*clusterv1.MachineSet](c, SetsResource, key)
-	return set, found && (c.IsReconciledByMillwright(set) || HasFinalizer(set))
+	return set, found && (c.IsReconciledByMillwright(set) || IsMarkedByMillwright(set))
 }
 
 // IsReconciledByMillwright reports whether Millwright reconciles a set or a deployment.
@@ -172,8 +175,7 @@ func (c *Cache) IsReconciledByMillwright(o metav1.Object) bool {
 	return o.GetLabels()[clusterv1.WatchLabel] == c.WatchFilter
 }
 
-// HasFinalizer reports whether a set or a deployment has Millwright's finalizer. If Millwright no longer reconciles the
-// object, the object was handed over, and Millwright must remove the finalizer.
+// HasFinalizer reports whether a set or a deployment has Millwright's finalizer.
 func HasFinalizer(o metav1.Object) bool { return slices.Contains(o.GetFinalizers(), Finalizer) }
 
 // Machine returns a Machine of Cluster API.
@@ -187,10 +189,10 @@ func (c *Cache) Deployment(key string) (*clusterv1.MachineDeployment, bool) {
 }
 
 // ReconciledDeployment returns a MachineDeployment that Millwright reconciles, or that Millwright no longer reconciles
-// but that still has Millwright's finalizer.
+// but must still release.
 func (c *Cache) ReconciledDeployment(key string) (*clusterv1.MachineDeployment, bool) {
 	d, found := c.Deployment(key)
-	return d, found && (c.IsReconciledByMillwright(d) || HasFinalizer(d))
+	return d, found && (c.IsReconciledByMillwright(d) || IsMarkedByMillwright(d))
 }
 
 // ClusterByKey returns the Cluster with this key.

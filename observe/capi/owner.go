@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
@@ -129,18 +128,4 @@ func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
 		}
 	}
 	return all
-}
-
-// ReturnForTopology gives an object that is being deleted Cluster API's value of the filter label, if the object has
-// the finalizer of a topology: otherwise core's filter drops the events of the object, and core never deletes the
-// templates of the topology and never removes this finalizer. An empty value removes the label.
-func ReturnForTopology(o metav1.Object, finalizer, value string) {
-	if o.GetDeletionTimestamp() == nil || !slices.Contains(o.GetFinalizers(), finalizer) {
-		return
-	}
-	merged := labels.Merge(o.GetLabels(), labels.Set{clusterv1.WatchLabel: value})
-	if value == "" {
-		delete(merged, clusterv1.WatchLabel)
-	}
-	o.SetLabels(merged)
 }

@@ -50,7 +50,7 @@ func (x *explainCommand) readClusterAPISet(
 	meant bool,
 ) (*subject, error) {
 	set, err := upstream.Client().MachineSets(x.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !meant && !capi.HasFinalizer(set) {
+	if err != nil || !meant && !capi.IsMarkedByMillwright(set) {
 		return nil, err
 	}
 	s := &subject{
@@ -64,7 +64,7 @@ func (x *explainCommand) readClusterAPISet(
 		Ready:     valueOrZero(set.Status.ReadyReplicas),
 		Available: valueOrZero(set.Status.AvailableReplicas),
 	}
-	if !capi.HasFinalizer(set) {
+	if !capi.IsMarkedByMillwright(set) {
 		s.operation, s.idleText = nil, notReconciledText(set)+"; "+s.idleText
 		return s, nil
 	}
@@ -81,7 +81,7 @@ func (x *explainCommand) readClusterAPIDeployment(
 	meant bool,
 ) (*subject, error) {
 	d, err := upstream.Client().Deployments(x.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if err != nil || !meant && !capi.HasFinalizer(d) {
+	if err != nil || !meant && !capi.IsMarkedByMillwright(d) {
 		return nil, err
 	}
 	wanted, has := valueOrZero(d.Spec.Replicas), &d.Status
@@ -97,7 +97,7 @@ func (x *explainCommand) readClusterAPIDeployment(
 		Ready:     valueOrZero(has.ReadyReplicas),
 		Available: valueOrZero(has.AvailableReplicas),
 	}
-	if !capi.HasFinalizer(d) {
+	if !capi.IsMarkedByMillwright(d) {
 		s.operation, s.idleText = nil, notReconciledText(d)+"; "+s.idleText
 		return s, nil
 	}

@@ -75,7 +75,7 @@ func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]cl
 	if err != nil {
 		return nil, fmt.Errorf("list machine sets of Cluster API: %w", err)
 	}
-	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.HasFinalizer(&s) }), nil
+	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.IsMarkedByMillwright(&s) }), nil
 }
 
 // ListDeployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster
@@ -91,7 +91,7 @@ func (c *ClusterAPIReader) ListDeployments(
 	if err != nil {
 		return nil, fmt.Errorf("list machine deployments of Cluster API: %w", err)
 	}
-	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.HasFinalizer(&d) }), nil
+	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.IsMarkedByMillwright(&d) }), nil
 }
 
 // ListMachines returns the machines in a namespace, or in all namespaces, that one of these sets controls.

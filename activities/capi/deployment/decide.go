@@ -4,6 +4,7 @@ package deployment
 import (
 	"context"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -45,6 +46,9 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 		}, nil
 	}
 	now := in.DecisionTime()
+	if tree.MayBeChangedByUpstream() {
+		return handOverDecision(tree, now), nil
+	}
 	observed := deployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
 	result := activities.NewDecision(d, observed, plan)
@@ -57,6 +61,22 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	said := deployment.StatusShowsBlockers(tree, result.Blocked)
 	result.Report = activities.IsReportNeeded(in, plan, result.Blocked, deployment.CurrentOperation(d), said)
 	return result, nil
+}
+
+// handOverDecision returns the decision for a deployment that Cluster API's controllers may still change. A deployment
+// that is being deleted cannot be taken over, because the API server accepts no new finalizer: Cluster API's controller
+// gets the deployment back, and deletes it.
+func handOverDecision(tree deployment.ObjectTree, now time.Time) activities.Decision {
+	d, blocked := tree.Deployment, tree.HandOverSummary(now)
+	return activities.Decision{
+		Pending: attention.Decision{Need: attention.NeedScaling, Why: capi.UpstreamMessage},
+		Version: d.ResourceVersion,
+		Rollout: rollout.Decision{HoldBy: rollout.HeldByPause, Hold: capi.UpstreamMessage, Why: capi.UpstreamMessage},
+		Release: d.DeletionTimestamp != nil,
+		Report:  !capi.ShowsBlocked(d, blocked),
+		Blocked: blocked,
+		Seen:    tree.ResourceVersions(),
+	}
 }
 
 // readObjectTree returns a deployment with its sets and machines, from the caches, or live if the input requires a live
@@ -83,7 +103,7 @@ func (a *Activities) readObjectTree(ctx context.Context, in kube.ReadInput) (dep
 	}
 	d, err := kube.ReadLive(ctx, a.deploymentsClient(in.Ref), "machinedeployment", in.Ref)
 	switch {
-	case err != nil || d == nil || !a.Cache.IsReconciledByMillwright(d) && !capi.HasFinalizer(d):
+	case err != nil || d == nil || !a.Cache.IsReconciledByMillwright(d) && !capi.IsMarkedByMillwright(d):
 		return deployment.ObjectTree{}, err
 	case !a.Cache.IsReconciledByMillwright(d):
 		return deployment.ObjectTree{Cache: a.Cache, Deployment: d}, nil
@@ -98,9 +118,10 @@ func (a *Activities) deploymentsClient(
 	return a.Cache.Client().Deployments(ref.Namespace)
 }
 
-// FinalizeClusterAPIDeployment does one of three things: it prepares a deployment for its first set, removes
-// Millwright's finalizer from a deployment that is being deleted and has no set, or releases a deployment that was
-// handed over. The result is the resource version of the deployment.
+// FinalizeClusterAPIDeployment does one of four things: it takes over the deployment's sets, prepares a deployment for
+// its first set, removes Millwright's finalizer from a deployment that is being deleted and has no set, or releases a
+// deployment that was handed over. A deployment that is deleted before Millwright has taken it over counts as handed
+// over. The result is the resource version of the deployment.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
 	tree, err := a.readObjectTree(ctx, in)
 	d := tree.Deployment
@@ -111,14 +132,42 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 		return "", kube.ObjectGoneError(in.Ref)
 	case !a.Cache.IsReconciledByMillwright(d):
 		return a.releaseDeployment(ctx, in.Ref, d)
+	case tree.MayBeChangedByUpstream():
+		if d.DeletionTimestamp == nil {
+			return d.ResourceVersion, nil
+		}
+		next := d.DeepCopy()
+		capi.SetWatchFilter(next, a.Cache.UpstreamWatchFilter)
+		return a.updateDeployment(ctx, in.Ref, next)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.removeFinalizer(ctx, in.Ref, d)
-	}
-	next := deployment.PreparedDeployment(tree)
-	if next == nil || d.DeletionTimestamp != nil {
+	case d.DeletionTimestamp != nil:
 		return d.ResourceVersion, nil
 	}
-	return a.updateDeployment(ctx, in.Ref, next)
+	if err := a.takeOverSets(ctx, tree); err != nil {
+		return "", err
+	}
+	if next := deployment.PreparedDeployment(tree); next != nil {
+		return a.updateDeployment(ctx, in.Ref, next)
+	}
+	return d.ResourceVersion, nil
+}
+
+// takeOverSets gives the sets that can be taken over now Millwright's label and finalizer. takeOverSets is idempotent.
+func (a *Activities) takeOverSets(ctx context.Context, tree deployment.ObjectTree) error {
+	for _, set := range tree.SetsToTakeOver() {
+		next := set.DeepCopy()
+		tree.TakeOverSet(next)
+		patch := map[string]any{"metadata": map[string]any{
+			"labels":     map[string]any{clusterv1.WatchLabel: next.Labels[clusterv1.WatchLabel]},
+			"finalizers": next.Finalizers,
+		}}
+		sets := machineSetClient{a.Cache.Client().MachineSets(set.Namespace)}
+		if _, err := kube.PatchObject(ctx, sets, set, patch); err != nil {
+			return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
+		}
+	}
+	return nil
 }
 
 // releaseDeployment releases a deployment that was handed over. First, the deployment's sets get the deployment's new

@@ -10,6 +10,7 @@ import (
 
 	activities "millwright/activities/deployment"
 	"millwright/activities/kube"
+	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
 	ofmillwright "millwright/observe/deployment"
 )
@@ -57,6 +58,11 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 // belong to the status.
 func applyReport(tree deployment.ObjectTree, in activities.Report, now time.Time) (notes map[string]any) {
 	d := tree.Deployment
+	if tree.MayBeChangedByUpstream() {
+		at := metav1.NewTime(now).Rfc3339Copy()
+		d.Status.Conditions = capi.HandOverConditions(d, tree.HandOverSummary(at.Time), at)
+		return nil
+	}
 	said, record := in.Content(deployment.RolloutFacts(tree, now), d), deployment.RecordedRollout(d)
 	if in.Record != nil {
 		record = ofmillwright.RolloutRecord(record, said.Progress, tree.Policy)

@@ -118,7 +118,7 @@ func TestFinalizeClusterAPIDeployment(t *testing.T) {
 	t.Run("a new one is prepared", func(t *testing.T) {
 		d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
 			d.Finalizers, d.OwnerReferences = []string{clusterv1.MachineDeploymentFinalizer}, nil
-		})
+		}, capitest.WithPausedCondition[*clusterv1.MachineDeployment])
 		w, a := newWorld(t, d)
 		activitiestest.RunActivityTwice[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 		after := w.ClusterAPIDeployment("d")

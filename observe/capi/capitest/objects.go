@@ -403,3 +403,27 @@ func AsSetReplacedByRevisionTwo(s *clusterv1.MachineSet) {
 	WithFormerTemplate(s)
 	s.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision] = "2"
 }
+
+// AsUpstreamObject gives a set or a deployment the finalizer of Cluster API's controller for its kind, and not
+// Millwright's.
+func AsUpstreamObject[O metav1.Object](o O) {
+	finalizer := clusterv1.MachineSetFinalizer
+	if _, isDeployment := any(o).(*clusterv1.MachineDeployment); isDeployment {
+		finalizer = clusterv1.MachineDeploymentFinalizer
+	}
+	o.SetFinalizers([]string{finalizer})
+}
+
+// objectWithConditions is an object of Cluster API with conditions.
+type objectWithConditions interface {
+	metav1.Object
+	GetConditions() []metav1.Condition
+	SetConditions([]metav1.Condition)
+}
+
+// WithPausedCondition adds the condition Paused, as Cluster API's controller sets it.
+func WithPausedCondition[O objectWithConditions](o O) {
+	o.SetConditions(append(o.GetConditions(), metav1.Condition{
+		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
+	}))
+}

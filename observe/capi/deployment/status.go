@@ -116,8 +116,7 @@ func phaseOfDeployment(f ObjectTree) string {
 // machines, and the same facts to readers of version v1beta1.
 func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
-	c := capi.ConditionOfType(s.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message && s.Phase == phaseOfDeployment(f) &&
+	return capi.ShowsBlocked(f.Deployment, blocked) && s.Phase == phaseOfDeployment(f) &&
 		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members)) &&
 		equality.Semantic.DeepEqual(s.Deprecated, v1Beta1Status(f.Deployment, s, metav1.Time{}))
 }

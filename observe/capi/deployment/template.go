@@ -144,7 +144,10 @@ func (f ObjectTree) labelsForSet(set *clusterv1.MachineSet) map[string]string {
 		labels[clusterv1.MachineDeploymentUniqueLabel] = hash
 	}
 	labels[clusterv1.MachineDeploymentNameLabel], labels[clusterv1.ClusterNameLabel] = d.Name, d.Spec.ClusterName
-	labels[clusterv1.WatchLabel] = f.Cache.WatchFilter
+	delete(labels, clusterv1.WatchLabel)
+	if !capi.HasUpstreamFinalizer(set, clusterv1.MachineSetFinalizer) { // TakeOverSet labels the other sets
+		labels[clusterv1.WatchLabel] = f.Cache.WatchFilter
+	}
 	return labels
 }
 
@@ -250,38 +253,4 @@ func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.Machi
 	if cause := set.Annotations[v1alpha1.AnnotationChangeCause]; cause != "" {
 		metav1.SetMetaDataAnnotation(&d.ObjectMeta, v1alpha1.AnnotationChangeCause, cause)
 	}
-}
-
-// PreparedDeployment returns a deployment with all that it needs before its first set: Millwright's finalizer, the
-// label of its Cluster, and the Cluster as owner. With this owner, the deletion of the Cluster also deletes the
-// deployment. PreparedDeployment returns nil if the deployment already has this state.
-func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
-	d := f.Deployment
-	p := d.DeepCopy()
-	if !slices.Contains(p.Finalizers, capi.Finalizer) {
-		// A finalizer of Cluster API that appears later shows that another controller is active.
-		p.Finalizers = slices.DeleteFunc(
-			p.Finalizers,
-			func(name string) bool { return name == clusterv1.MachineDeploymentFinalizer },
-		)
-		p.Finalizers = append(p.Finalizers, capi.Finalizer)
-	}
-	metav1.SetMetaDataLabel(&p.ObjectMeta, clusterv1.ClusterNameLabel, d.Spec.ClusterName)
-	if f.Cluster != nil {
-		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterOwnerReference(f.Cluster))
-	}
-	if equality.Semantic.DeepEqual(d, p) {
-		return nil
-	}
-	return p
-}
-
-// NotPreparedMessage describes the pending work of a deployment that must be prepared for its first set.
-const NotPreparedMessage = "it is not prepared for its first set"
-
-// NeedsPreparation reports whether a deployment must be prepared now. NeedsPreparation returns false for a deployment
-// that is paused, contested or being deleted.
-func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
-	contested := capi.IsReconciledByOtherController(f.Deployment, clusterv1.MachineDeploymentFinalizer)
-	return !o.Deleting && !contested && o.ClusterAPI.SuspensionReason == "" && PreparedDeployment(f) != nil
 }

@@ -357,8 +357,13 @@ func TestPreparedDeployment(t *testing.T) {
 	f.Deployment = p
 	assert.Nil(t, deployment.PreparedDeployment(f), "again")
 	for name, change := range map[string]func(*deployment.ObjectTree){
-		"it is paused":        func(f *deployment.ObjectTree) { withAnnotation(clusterv1.PausedAnnotation, "")(f.Deployment) },
-		"its Cluster is":      func(f *deployment.ObjectTree) { f.Cluster.Spec.Paused = new(true) },
+		"it is paused, and has its finalizer": func(f *deployment.ObjectTree) {
+			withAnnotation(clusterv1.PausedAnnotation, "")(f.Deployment)
+			f.Deployment.Finalizers = []string{capi.Finalizer}
+		},
+		"its Cluster is paused": func(f *deployment.ObjectTree) {
+			f.Cluster.Spec.Paused, f.Deployment.Finalizers = new(true), []string{capi.Finalizer}
+		},
 		"it is being deleted": func(f *deployment.ObjectTree) { capitest.AsDeletingObject(f.Deployment) },
 		"it is contested": func(f *deployment.ObjectTree) {
 			f.Deployment.Finalizers = append(f.Deployment.Finalizers, capi.Finalizer)

@@ -1,11 +1,12 @@
 package set
 
 import (
-	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/decide/explain"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
 )
@@ -32,16 +33,22 @@ func MachinesWithoutRemediationReason(
 
 // PreparedSet returns a set in the state that it needs before its first machine: with Millwright's finalizer and the
 // label of its Cluster. If the set has no MachineDeployment, PreparedSet also makes the Cluster an owner of the set, so
-// that the deletion of the Cluster deletes the set. PreparedSet returns nil if the set already has this state.
+// that the deletion of the Cluster deletes the set. A paused set gets nothing but the finalizer. PreparedSet returns nil
+// if the set already has this state.
 func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1.MachineSet {
 	p := s.DeepCopy()
-	if !slices.Contains(
-		p.Finalizers,
-		capi.Finalizer,
-	) { // a finalizer of Cluster API that appears later shows that another controller is active
-		p.Finalizers = slices.DeleteFunc(p.Finalizers, func(f string) bool { return f == clusterv1.MachineSetFinalizer })
-		p.Finalizers = append(p.Finalizers, capi.Finalizer)
+	capi.TakeOver(p, clusterv1.MachineSetFinalizer)
+	if len(pauseReasons(s, cluster)) == 0 {
+		addClusterMetadata(p, cluster)
 	}
+	if capi.AreEqualSets(s, p) {
+		return nil
+	}
+	return p
+}
+
+// addClusterMetadata adds the label of the Cluster, and the Cluster as the owner of a set without a deployment.
+func addClusterMetadata(p *clusterv1.MachineSet, cluster *clusterv1.Cluster) {
 	for _, labels := range []*map[string]string{&p.Labels, &p.Spec.Selector.MatchLabels, &p.Spec.Template.Labels} {
 		if labels == &p.Spec.Selector.MatchLabels && len(*labels)+len(p.Spec.Selector.MatchExpressions) == 0 {
 			// an empty selector matches no machine; with the label of the Cluster it would match all machines of the
@@ -51,21 +58,27 @@ func PreparedSet(s *clusterv1.MachineSet, cluster *clusterv1.Cluster) *clusterv1
 		if *labels == nil {
 			*labels = map[string]string{}
 		}
-		(*labels)[clusterv1.ClusterNameLabel] = s.Spec.ClusterName
+		(*labels)[clusterv1.ClusterNameLabel] = p.Spec.ClusterName
 	}
-	if cluster != nil && s.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(s) == nil {
+	if cluster != nil && p.Labels[clusterv1.MachineDeploymentNameLabel] == "" && metav1.GetControllerOf(p) == nil {
 		p.OwnerReferences = capi.WithOwner(p.OwnerReferences, capi.ClusterOwnerReference(cluster))
 	}
-	if capi.AreEqualSets(s, p) {
-		return nil
-	}
-	return p
 }
 
-// NeedsPreparation reports whether a set must be prepared now. NeedsPreparation returns false for a set that is paused
-// or being deleted.
-func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects, observed scale.Facts) bool {
-	return s.DeletionTimestamp == nil && len(observed.PauseSentences) == 0 && PreparedSet(s, related.Cluster) != nil
+// NeedsPreparation reports whether a set must be prepared now. NeedsPreparation returns false for a set that is being
+// deleted.
+func NeedsPreparation(s *clusterv1.MachineSet, related capi.RelatedObjects) bool {
+	return s.DeletionTimestamp == nil && PreparedSet(s, related.Cluster) != nil
+}
+
+// MayBeChangedByUpstream reports whether Cluster API's controller may still change a set that has Millwright's label.
+func MayBeChangedByUpstream(s *clusterv1.MachineSet) bool {
+	return capi.MayBeChangedByUpstream(s, clusterv1.MachineSetFinalizer)
+}
+
+// HandOverSummary describes the wait of a set that Cluster API's controller may still change.
+func HandOverSummary(s *clusterv1.MachineSet, now time.Time) explain.Summary {
+	return capi.HandOverSummary(s, "MachineSet", s.Spec.ClusterName, now)
 }
 
 // MayWriteRelatedObjects reports whether the objects related to a set may be written. The objects may not be written
@@ -82,7 +95,7 @@ func OutstandingWritesText(
 	observed scale.Facts,
 	plan scale.PlanResult,
 ) string {
-	if NeedsPreparation(s, related, observed) {
+	if NeedsPreparation(s, related) {
 		return "it is not prepared for its first machine"
 	}
 	if s.DeletionTimestamp != nil || !MayWriteRelatedObjects(s, observed) {

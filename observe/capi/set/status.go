@@ -100,8 +100,7 @@ func ApplyStatus(
 // StatusShowsBlockers reports whether the status of a set shows the set's blockers, the versions of its machines, and
 // the same facts to readers of version v1beta1.
 func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
-	c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked)
-	return c.Reason == blocked.Reason && c.Message == blocked.Message &&
+	return capi.ShowsBlocked(set, blocked) &&
 		equality.Semantic.DeepEqual(set.Status.Versions, CountMachinesByVersion(related.Members)) &&
 		equality.Semantic.DeepEqual(set.Status.Deprecated, v1Beta1Status(&set.Status, metav1.Time{}))
 }

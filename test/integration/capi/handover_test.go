@@ -66,10 +66,47 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 }
 
 // handOver sets the watch filter of the set or deployment, and waits until this finalizer is the only finalizer of the
-// object.
+// object. A hand-over to Millwright pauses the object and its sets.
 func (p pool) handOver(t *testing.T, filter, finalizer string) {
 	t.Helper()
-	p.patchPool(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
+	if filter == component.MillwrightFilterValue {
+		resume := p.pauseForHandOver(t)
+		defer resume()
+	}
+	p.setWatchFilter(t, filter)
+	p.awaitFinalizer(t, finalizer)
+}
+
+// pauseForHandOver pauses the set, or the deployment and its sets, and waits until Cluster API's controllers have set
+// the condition Paused. The returned function resumes them.
+func (p pool) pauseForHandOver(t *testing.T) (resume func()) {
+	t.Helper()
+	paused := []pool{p}
+	if p.resource == machineDeploymentResource {
+		for _, set := range (fleet{p}).listSets(t) {
+			paused = append(paused, pool{p.testNamespace, machineSetResource, set.GetName()})
+		}
+	}
+	const annotation = "cluster.x-k8s.io/paused"
+	for _, o := range paused {
+		o.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:""}}}`, annotation))
+	}
+	for _, o := range paused {
+		rig.Eventually(t, o.poolName+" is paused", func() (bool, any) {
+			status, _, message := o.readCondition(t, "Paused")
+			return status == "True", message
+		})
+	}
+	return func() {
+		for _, o := range paused {
+			o.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, annotation))
+		}
+	}
+}
+
+// awaitFinalizer waits until this finalizer is the only finalizer of the set or deployment.
+func (p pool) awaitFinalizer(t *testing.T, finalizer string) {
+	t.Helper()
 	rig.Eventually(t, "it has the finalizer "+finalizer, func() (bool, any) {
 		finalizers := p.getObject(t, p.resource, p.poolName).GetFinalizers()
 		return slices.Equal(finalizers, []string{finalizer}), finalizers

@@ -1,0 +1,94 @@
+package capi
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/explain"
+)
+
+// objectWithConditions is a set or a deployment of Cluster API.
+type objectWithConditions interface {
+	metav1.Object
+	GetConditions() []metav1.Condition
+}
+
+// HasUpstreamFinalizer reports whether an object has the finalizer of Cluster API's controller for its kind, and not
+// Millwright's finalizer.
+func HasUpstreamFinalizer(o metav1.Object, finalizer string) bool {
+	return slices.Contains(o.GetFinalizers(), finalizer) && !HasFinalizer(o)
+}
+
+// MayBeChangedByUpstream reports whether Cluster API's controller may still change an object or its machines, although
+// the object has Millwright's label. The label alone does not stop the controller, because Machines and Clusters also
+// wake it. The controller first adds its finalizer, then sets the condition Paused, and only then makes changes. While
+// the condition Paused is True, the controller therefore makes no change: before its next change, it writes the
+// condition again, and that write makes the write of Millwright's finalizer a conflict.
+func MayBeChangedByUpstream(o objectWithConditions, finalizer string) bool {
+	return HasUpstreamFinalizer(o, finalizer) && !meta.IsStatusConditionTrue(o.GetConditions(), clusterv1.PausedCondition)
+}
+
+// IsMarkedByMillwright reports whether an object has Millwright's finalizer, or its condition Blocked says that it waits
+// for the hand-over to Millwright. If Millwright no longer reconciles such an object, Millwright must remove both.
+func IsMarkedByMillwright(o objectWithConditions) bool {
+	return HasFinalizer(o) ||
+		ConditionOfType(o.GetConditions(), vocabulary.ConditionBlocked).Reason == vocabulary.BlockedByHandOver
+}
+
+// HandOverSummary describes the wait of an object that Cluster API's controller may still change. A wait that the
+// object's condition Blocked shows keeps its beginning.
+func HandOverSummary(o objectWithConditions, kind, cluster string, now time.Time) explain.Summary {
+	since := now
+	if c := ConditionOfType(o.GetConditions(), vocabulary.ConditionBlocked); c.Reason == vocabulary.BlockedByHandOver {
+		since = c.LastTransitionTime.Time
+	}
+	return explain.HandOverSummary(kind, o.GetNamespace(), cluster, since, now)
+}
+
+// HandOverConditions returns the conditions that an object has while Cluster API's controller may still change it: the
+// conditions of this controller, and Blocked.
+func HandOverConditions(o objectWithConditions, blocked explain.Summary, now metav1.Time) []metav1.Condition {
+	own := []string{vocabulary.ConditionBlocked}
+	return ReplaceOwnedConditions(o.GetConditions(), own, BlockedConditions(blocked), o.GetGeneration(), now)
+}
+
+// ShowsBlocked reports whether the condition Blocked of an object shows this Summary.
+func ShowsBlocked(o objectWithConditions, blocked explain.Summary) bool {
+	c := ConditionOfType(o.GetConditions(), vocabulary.ConditionBlocked)
+	return c.Reason == blocked.Reason && c.Message == blocked.Message
+}
+
+// TakeOver gives an object Millwright's finalizer instead of the finalizer of Cluster API's controller. TakeOver does
+// not change an object that has Millwright's finalizer: a finalizer of Cluster API that appears later shows that
+// another controller is active.
+func TakeOver(o metav1.Object, finalizer string) {
+	if HasFinalizer(o) {
+		return
+	}
+	others := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == finalizer })
+	o.SetFinalizers(append(others, Finalizer))
+}
+
+// ReturnForTopology gives an object that is being deleted Cluster API's value of the filter label, if the object has
+// the finalizer of a topology: otherwise core's filter drops the events of the object, and core never deletes the
+// templates of the topology and never removes this finalizer. An empty value removes the label.
+func ReturnForTopology(o metav1.Object, finalizer, value string) {
+	if o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), finalizer) {
+		SetWatchFilter(o, value)
+	}
+}
+
+// SetWatchFilter sets the label that selects the controller of an object. An empty value removes the label.
+func SetWatchFilter(o metav1.Object, value string) {
+	merged := labels.Merge(o.GetLabels(), labels.Set{clusterv1.WatchLabel: value})
+	if value == "" {
+		delete(merged, clusterv1.WatchLabel)
+	}
+	o.SetLabels(merged)
+}

@@ -1,0 +1,179 @@
+//go:build integration
+
+package capi
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"millwright/devstack/component"
+	"millwright/test/integration/rig"
+)
+
+// machineCounts are the smallest and the largest number of machines that are not being deleted, of all samples.
+type machineCounts struct{ samples, least, most int }
+
+// sampleMachines counts the machines of a pool that are not being deleted, every 100 ms. The returned function ends
+// this, and returns the counts.
+func (p pool) sampleMachines(t *testing.T) (stop func() machineCounts) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var counts machineCounts
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		for tick := time.NewTicker(100 * time.Millisecond); ; {
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				return
+			case <-tick.C:
+			}
+			list, err := p.resourceClient(machineResource).List(ctx, metav1.ListOptions{LabelSelector: "pool=" + p.poolName})
+			if err != nil {
+				continue
+			}
+			active := 0
+			for i := range list.Items {
+				if list.Items[i].GetDeletionTimestamp() == nil {
+					active++
+				}
+			}
+			if counts.samples == 0 {
+				counts.least = active
+			}
+			counts = machineCounts{counts.samples + 1, min(counts.least, active), max(counts.most, active)}
+		}
+	}()
+	end := func() machineCounts {
+		cancel()
+		<-over
+		return counts
+	}
+	t.Cleanup(func() { end() })
+	return end
+}
+
+// countMachineWrites returns how many Machines of the pool a verb created or deleted with success, by user.
+func (p pool) countMachineWrites(t *testing.T, verb string) map[string]int {
+	t.Helper()
+	names := map[string]string{component.ClusterAPIIdentity: "core", component.Worker: "millwright"}
+	counts := map[string]int{}
+	for _, request := range testRig.AuditedRequests(t, func(r rig.AuditedRequest) bool {
+		return r.Verb == verb && r.ObjectRef.Resource == machineResource.Resource &&
+			r.ObjectRef.APIGroup == machineResource.Group && r.ObjectRef.Namespace == p.name && r.ResponseStatus.Code < 300
+	}) {
+		name, known := names[request.User.Username]
+		if !known {
+			name = request.User.Username
+		}
+		counts[name]++
+	}
+	return counts
+}
+
+// setClusterPaused pauses or resumes the Cluster of the namespace.
+func (s testNamespace) setClusterPaused(t *testing.T, paused bool) {
+	t.Helper()
+	s.applyMergePatch(t, clusterResource, s.name, fmt.Sprintf(`{"spec":{"paused":%t}}`, paused))
+}
+
+// setWatchFilter sets the label that selects the controller of the pool.
+func (p pool) setWatchFilter(t *testing.T, filter string) {
+	t.Helper()
+	p.patchPool(t, fmt.Sprintf(`{"metadata":{"labels":{%q:%q}}}`, component.WatchFilterLabel, filter))
+}
+
+// awaitActiveMachines waits until the count of the machines that are not being deleted holds.
+func (p pool) awaitActiveMachines(t *testing.T, what string, holds func(active int) bool) {
+	t.Helper()
+	rig.Eventually(t, what, func() (bool, any) {
+		active := 0
+		for _, m := range p.listMachines(t) {
+			if m.GetDeletionTimestamp() == nil {
+				active++
+			}
+		}
+		return holds(active), active
+	})
+}
+
+// The label of a set changes while Cluster API's controller or Millwright scales it, in both directions, and also while
+// no worker runs. Machines are counted every 100 ms: never more machines than wanted are deleted or created.
+func TestASetIsHandedOverInTheMiddle(t *testing.T) {
+	s := newNamespace(t, "flipped", "plane.yaml")
+	rig.Eventually(t, "the control plane runs", func() (bool, any) {
+		planes, _, seen := s.countRunningMachines(t.Context())
+		return planes == 1, seen
+	})
+	const most = 30
+	p := s.newPool(t, "flipped", 0)
+	take := func(t *testing.T) { // pauses the Cluster until Millwright has the set
+		t.Helper()
+		rig.Eventually(t, "Millwright asks for a pause, or has the set", func() (bool, any) {
+			status, reason, message := p.readCondition(t, "Blocked")
+			has := p.getObject(t, machineSetResource, p.poolName).GetFinalizers()
+			return status == "True" && reason == "HandOver" || fmt.Sprint(has) == fmt.Sprint([]string{millwrightFinalizer}), message
+		})
+		s.setClusterPaused(t, true)
+		p.awaitFinalizer(t, millwrightFinalizer)
+		s.setClusterPaused(t, false)
+	}
+	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
+	for _, step := range []struct {
+		name         string
+		from, to     int
+		takes        bool // Millwright takes the set over; otherwise Cluster API's controller does
+		withoutAgent bool // the worker is stopped while the label changes
+	}{
+		{"Cluster API creates, and Millwright takes over", 0, most, true, false},
+		{"Millwright deletes, and Cluster API takes over", most, 10, false, false},
+		{"Cluster API creates, and Millwright's worker is stopped", 10, most, true, true},
+		{"Millwright deletes, and Cluster API takes over again", most, 10, false, false},
+		{"Cluster API deletes, and Millwright takes over", 10, 3, true, false},
+		{"Millwright creates, and Cluster API takes over", 3, most, false, false},
+	} {
+		created, deleted := p.countMachineWrites(t, "create"), p.countMachineWrites(t, "delete")
+		stop := p.sampleMachines(t)
+		p.scale(t, step.to)
+		begun := func(active int) bool { return active != step.from }
+		p.awaitActiveMachines(t, step.name+": the first machine", begun)
+		if step.withoutAgent {
+			require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.Worker))
+		}
+		if step.takes {
+			p.setWatchFilter(t, component.MillwrightFilterValue)
+			if step.withoutAgent {
+				time.Sleep(5 * time.Second) // Cluster API's controller goes on
+				require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Worker))
+			}
+			take(t)
+		} else {
+			p.setWatchFilter(t, component.UpstreamFilterValue)
+			p.awaitFinalizer(t, upstreamSetFinalizer)
+		}
+		p.awaitObjectCounts(t, step.to)
+		p.awaitReplicaStatus(t, step.to)
+		counts := stop()
+		createdAfter, deletedAfter := p.countMachineWrites(t, "create"), p.countMachineWrites(t, "delete")
+		t.Logf("%s: %d→%d, %d samples, %d to %d machines; created before %v, after %v; deleted before %v, after %v",
+			step.name, step.from, step.to, counts.samples, counts.least, counts.most, created, createdAfter, deleted, deletedAfter)
+		assert.GreaterOrEqual(t, counts.least, min(step.from, step.to), step.name)
+		assert.LessOrEqual(t, counts.most, max(step.from, step.to), step.name)
+		assert.Equal(t, max(step.to-step.from, 0), sum(createdAfter)-sum(created), step.name)
+		assert.Equal(t, max(step.from-step.to, 0), sum(deletedAfter)-sum(deleted), step.name)
+	}
+}
+
+func sum(counts map[string]int) (all int) {
+	for _, n := range counts {
+		all += n
+	}
+	return all
+}
