@@ -170,6 +170,8 @@ const (
 	BlockedByBootstrapNotDeleted      = "BootstrapNotDeleted"      // the bootstrap configuration is not deleted yet
 	BlockedByNodeNotDeleted           = "NodeNotDeleted"           // the machine's Node object is not deleted yet
 	BlockedByMachineNotDeleted        = "MachineNotDeleted"        // the deletion does not end, for an unknown reason
-	// a MachineSet or MachineDeployment has Millwright's label, and Cluster API's controller may still change it
-	BlockedByHandOver = "HandOver"
 )
+
+// BlockedByHandOver is the reason of the condition Blocked of a MachineSet or MachineDeployment of Cluster API that has
+// Millwright's label while Cluster API's controller may still change it.
+const BlockedByHandOver = "HandOver"
