@@ -72,3 +72,26 @@ func TestASetThatGetsAForeignFinalizerIsSignaled(t *testing.T) {
 		assert.Equal(t, []string{capiSetSignal("s")}, w.takeRequests())
 	})
 }
+
+// Cluster API's controller sets the condition Paused on a set that waits for its hand-over. On a set with Millwright's
+// finalizer this condition is Millwright's own, and signals nothing.
+func TestASetThatClusterAPIHasPausedIsSignaled(t *testing.T) {
+	paused := capitest.WithPausedCondition[*clusterv1.MachineSet]
+	waiting := changedCAPISet(capitest.AsUpstreamObject[*clusterv1.MachineSet])
+	for _, row := range []struct {
+		set   *clusterv1.MachineSet
+		wakes []string
+	}{
+		{waiting, []string{capiSetSignal("s")}},
+		{changedCAPISet(), []string{}},
+	} {
+		runCAPIBridgeTest(t, capiSetObjects(), func(w *bridgeTestEnv) {
+			w.putObject(row.set)
+			w.advanceClock(3 * time.Second)
+			w.takeRequests()
+			w.putObject(changedCopy(row.set, paused))
+			w.advanceClock(3 * time.Second)
+			assert.Equal(t, row.wakes, w.takeRequests())
+		})
+	}
+}

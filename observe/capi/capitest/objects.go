@@ -423,7 +423,9 @@ type objectWithConditions interface {
 
 // WithPausedCondition adds the condition Paused, as Cluster API's controller sets it.
 func WithPausedCondition[O objectWithConditions](o O) {
-	o.SetConditions(append(o.GetConditions(), metav1.Condition{
+	conditions := o.GetConditions()
+	meta.SetStatusCondition(&conditions, metav1.Condition{
 		Type: clusterv1.PausedCondition, Status: metav1.ConditionTrue, Reason: clusterv1.PausedReason,
-	}))
+	})
+	o.SetConditions(conditions)
 }
