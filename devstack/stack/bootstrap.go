@@ -99,15 +99,19 @@ func replaceClusterAPICoreUser(objects []*unstructured.Unstructured) {
 		if o.GetKind() != "ValidatingAdmissionPolicy" {
 			continue
 		}
-		validations, _, _ := unstructured.NestedSlice(o.Object, "spec", "validations") // on an error, validations is empty
-		for _, v := range validations {
-			if fields, isMap := v.(map[string]any); isMap {
-				expression, _ := fields["expression"].(string)
-				fields["expression"] = strings.ReplaceAll(expression, component.ClusterAPICoreUser, component.ClusterAPIIdentity)
+		for _, field := range []string{"validations", "matchConditions"} {
+			all, _, _ := unstructured.NestedSlice(o.Object, "spec", field) // on an error, the list is empty
+			for _, item := range all {
+				if fields, isMap := item.(map[string]any); isMap {
+					expression, _ := fields["expression"].(string)
+					fields["expression"] = strings.ReplaceAll(expression, component.ClusterAPICoreUser, component.ClusterAPIIdentity)
+				}
+			}
+			if len(all) > 0 {
+				// this cannot fail, because the path exists
+				_ = unstructured.SetNestedSlice(o.Object, all, "spec", field)
 			}
 		}
-		// this cannot fail, because the path exists
-		_ = unstructured.SetNestedSlice(o.Object, validations, "spec", "validations")
 	}
 }
 

@@ -5,6 +5,7 @@ package capi
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -60,22 +61,23 @@ func (p pool) sampleMachines(t *testing.T) (stop func() machineCounts) {
 	return end
 }
 
-// countMachineWrites returns how many Machines of the pool a verb created or deleted with success, by user.
-func (p pool) countMachineWrites(t *testing.T, verb string) map[string]int {
+// countMachineWrites returns how many Machines of the namespace were created and deleted with success, by user. Cluster
+// API creates a Machine with a patch.
+func (s testNamespace) countMachineWrites(t *testing.T) (created, deleted map[string]int) {
 	t.Helper()
-	names := map[string]string{component.ClusterAPIIdentity: "core", component.Worker: "millwright"}
-	counts := map[string]int{}
+	created, deleted = map[string]int{}, map[string]int{}
 	for _, request := range testRig.AuditedRequests(t, func(r rig.AuditedRequest) bool {
-		return r.Verb == verb && r.ObjectRef.Resource == machineResource.Resource &&
-			r.ObjectRef.APIGroup == machineResource.Group && r.ObjectRef.Namespace == p.name && r.ResponseStatus.Code < 300
+		return r.ObjectRef.Resource == machineResource.Resource && r.ObjectRef.APIGroup == machineResource.Group &&
+			r.ObjectRef.Subresource == "" && r.ObjectRef.Namespace == s.name
 	}) {
-		name, known := names[request.User.Username]
-		if !known {
-			name = request.User.Username
+		switch {
+		case request.ResponseStatus.Code == http.StatusCreated:
+			created[request.User.Username]++
+		case request.Verb == "delete" && request.ResponseStatus.Code == http.StatusOK:
+			deleted[request.User.Username]++
 		}
-		counts[name]++
 	}
-	return counts
+	return created, deleted
 }
 
 // setClusterPaused pauses or resumes the Cluster of the namespace.
@@ -104,27 +106,66 @@ func (p pool) awaitActiveMachines(t *testing.T, what string, holds func(active i
 	})
 }
 
+// takeOver waits until Millwright asks for a pause, and pauses the Cluster until Millwright has the set or deployment.
+func (p pool) takeOver(t *testing.T) {
+	t.Helper()
+	rig.Eventually(t, "Millwright asks for a pause", func() (bool, any) {
+		status, reason, message := p.readCondition(t, "Blocked")
+		return status == "True" && reason == "HandOver", message
+	})
+	p.setClusterPaused(t, true)
+	p.awaitFinalizer(t, millwrightFinalizer)
+	p.setClusterPaused(t, false)
+}
+
+// newStartedNamespace makes a Cluster of its own, and waits until its control plane runs.
+func newStartedNamespace(t *testing.T, name string) testNamespace {
+	t.Helper()
+	newNamespace(t, name, "plane.yaml")
+	return awaitStartedNamespace(t, name)
+}
+
+// The label of a deployment changes in the middle of a rollout, in both directions. Each controller goes on with the
+// rollout of the other, and the bounds of the rollout hold all the time.
+func TestADeploymentIsHandedOverInTheMiddleOfItsRollout(t *testing.T) {
+	s := newStartedNamespace(t, "rolled")
+	const n = 6
+	f := s.newFleet(t, "rolled", n, component.WatchFilterLabel+": "+component.MillwrightFilterValue,
+		component.WatchFilterLabel+": "+component.UpstreamFilterValue,
+		"labels: {pool: NAME}", fmt.Sprintf("labels: {pool: rolled, %s: %s}", component.WatchFilterLabel, component.UpstreamFilterValue))
+	f.awaitMachinesOfTemplate(t, s.name, n)
+	for i, toMillwright := range []bool{true, false} {
+		template := fmt.Sprintf("rolled-%d", i+2)
+		s.newInfrastructureTemplate(t, template)
+		verdict, stop := f.watchBounds(t, rolloutBounds{maxMachines: n + 1, minAvailable: n}), f.sampleMachines(t)
+		f.setInfrastructureTemplate(t, template)
+		rig.Eventually(t, "two machines of the new template", func() (bool, any) {
+			made := f.countMachinesByTemplate(t)
+			return made[template] >= 2, made
+		})
+		if toMillwright {
+			f.setWatchFilter(t, component.MillwrightFilterValue)
+			f.takeOver(t)
+		} else {
+			f.setWatchFilter(t, component.UpstreamFilterValue)
+			f.awaitFinalizer(t, upstreamDeploymentFinalizer)
+		}
+		t.Logf("handed over when the machines were of the templates %v", f.countMachinesByTemplate(t))
+		f.awaitMachinesOfTemplate(t, template, n)
+		verdict()
+		counts := stop()
+		t.Logf("%d samples, %d to %d machines", counts.samples, counts.least, counts.most)
+		assert.LessOrEqual(t, counts.most, n+1)
+		assert.GreaterOrEqual(t, counts.least, n)
+	}
+}
+
 // The label of a set changes while Cluster API's controller or Millwright scales it, in both directions, and also while
 // no worker runs. Machines are counted every 100 ms: never more machines than wanted are deleted or created.
 func TestASetIsHandedOverInTheMiddle(t *testing.T) {
-	s := newNamespace(t, "flipped", "plane.yaml")
-	rig.Eventually(t, "the control plane runs", func() (bool, any) {
-		planes, _, seen := s.countRunningMachines(t.Context())
-		return planes == 1, seen
-	})
+	s := newStartedNamespace(t, "flipped")
 	const most = 30
 	p := s.newPool(t, "flipped", 0)
-	take := func(t *testing.T) { // pauses the Cluster until Millwright has the set
-		t.Helper()
-		rig.Eventually(t, "Millwright asks for a pause, or has the set", func() (bool, any) {
-			status, reason, message := p.readCondition(t, "Blocked")
-			has := p.getObject(t, machineSetResource, p.poolName).GetFinalizers()
-			return status == "True" && reason == "HandOver" || fmt.Sprint(has) == fmt.Sprint([]string{millwrightFinalizer}), message
-		})
-		s.setClusterPaused(t, true)
-		p.awaitFinalizer(t, millwrightFinalizer)
-		s.setClusterPaused(t, false)
-	}
 	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
 	for _, step := range []struct {
 		name         string
@@ -139,7 +180,7 @@ func TestASetIsHandedOverInTheMiddle(t *testing.T) {
 		{"Cluster API deletes, and Millwright takes over", 10, 3, true, false},
 		{"Millwright creates, and Cluster API takes over", 3, most, false, false},
 	} {
-		created, deleted := p.countMachineWrites(t, "create"), p.countMachineWrites(t, "delete")
+		created, deleted := s.countMachineWrites(t)
 		stop := p.sampleMachines(t)
 		p.scale(t, step.to)
 		begun := func(active int) bool { return active != step.from }
@@ -153,15 +194,16 @@ func TestASetIsHandedOverInTheMiddle(t *testing.T) {
 				time.Sleep(5 * time.Second) // Cluster API's controller goes on
 				require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Worker))
 			}
-			take(t)
+			p.takeOver(t)
 		} else {
 			p.setWatchFilter(t, component.UpstreamFilterValue)
 			p.awaitFinalizer(t, upstreamSetFinalizer)
 		}
 		p.awaitObjectCounts(t, step.to)
+		assert.Len(t, p.getObject(t, machineSetResource, p.poolName).GetFinalizers(), 1, "one controller")
 		p.awaitReplicaStatus(t, step.to)
 		counts := stop()
-		createdAfter, deletedAfter := p.countMachineWrites(t, "create"), p.countMachineWrites(t, "delete")
+		createdAfter, deletedAfter := s.countMachineWrites(t)
 		t.Logf("%s: %d→%d, %d samples, %d to %d machines; created before %v, after %v; deleted before %v, after %v",
 			step.name, step.from, step.to, counts.samples, counts.least, counts.most, created, createdAfter, deleted, deletedAfter)
 		assert.GreaterOrEqual(t, counts.least, min(step.from, step.to), step.name)
