@@ -299,22 +299,7 @@ func (a *Activities) syncClone(
 	}
 	labels, annotations := a.metadataOfClones(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
-	_, err = kube.PatchObject(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
+	client := kube.WithFieldManager(objects, capi.MachineSetFieldManager)
+	_, err = kube.PatchObject(ctx, client, o, capi.MetadataPatch(o, labels, annotations))
 	return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
-}
-
-// cloneClient patches clones with the field manager that created them.
-type cloneClient struct{ dynamic.ResourceInterface }
-
-// Patch patches an object.
-func (c cloneClient) Patch(
-	ctx context.Context,
-	name string,
-	kind types.PatchType,
-	data []byte,
-	o metav1.PatchOptions,
-	subresources ...string,
-) (*unstructured.Unstructured, error) {
-	o.FieldManager = capi.MachineSetFieldManager
-	return c.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
 }

@@ -118,7 +118,7 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 	if next == nil || d.DeletionTimestamp != nil {
 		return d.ResourceVersion, nil
 	}
-	return a.updateDeployment(ctx, in.Ref, next)
+	return a.patchDeployment(ctx, in.Ref, d, next)
 }
 
 // releaseDeployment releases a deployment that was handed over. First, the deployment's sets get the deployment's new
@@ -157,9 +157,9 @@ func (a *Activities) releaseDeployment(
 		}
 	}
 	if theirs := capi.UpstreamConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
-		d = d.DeepCopy()
-		d.Status.Conditions, d.ManagedFields = theirs, nil
-		if d, err = a.deploymentsClient(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		next := d.DeepCopy()
+		next.Status.Conditions = theirs
+		if d, err = kube.PatchChanges(ctx, a.deploymentsClient(ref), d, next, "status"); err != nil {
 			return "", kube.ClassifyWriteError(ctx, ref, err)
 		}
 	}
@@ -180,20 +180,17 @@ func (a *Activities) removeFinalizer(
 	next.Finalizers = kube.WithoutItem(d.Finalizers, capi.Finalizer)
 	deployment.RemoveMillwrightAnnotations(next)
 	capi.ReturnForTopology(next, clusterv1.MachineDeploymentTopologyFinalizer, a.Cache.UpstreamWatchFilter)
-	return a.updateDeployment(ctx, ref, next)
+	return a.patchDeployment(ctx, ref, d, next)
 }
 
-// updateDeployment writes a deployment that was read from the caches or live. The result is the resource version of the
+// patchDeployment writes the difference between two states of a deployment. The result is the resource version of the
 // deployment.
-func (a *Activities) updateDeployment(
+func (a *Activities) patchDeployment(
 	ctx context.Context,
 	ref kube.Ref,
-	d *clusterv1.MachineDeployment,
+	d, next *clusterv1.MachineDeployment,
 ) (string, error) {
-	// an update with the cached managed fields would remove the field ownership of other managers
-	d.ManagedFields = nil
-	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
-	written, err := a.deploymentsClient(ref).Update(ctx, d, options)
+	written, err := kube.PatchChanges(ctx, deploymentClient{a.deploymentsClient(ref)}, d, next)
 	if err != nil {
 		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}
