@@ -225,14 +225,11 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		if err != nil {
 			return nil, err
 		}
-		template.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
-		labels := template.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[clusterv1.ClusterNameLabel] = cluster.Name
-		template.SetLabels(labels)
-		written, err := objects.Update(ctx, template, metav1.UpdateOptions{})
+		owned := template.DeepCopy()
+		owned.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
+		label := map[string]string{clusterv1.ClusterNameLabel: cluster.Name}
+		owned.SetLabels(capi.UpdateEntries(template.GetLabels(), label, nil))
+		written, err := kube.PatchChanges(ctx, objects, template, owned)
 		if err != nil {
 			return nil, kube.ClassifyWriteError(ctx, in.Set, err)
 		}

@@ -5,7 +5,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
@@ -150,4 +153,70 @@ func changeTemplate(s *clusterv1.MachineSet) {
 	s.Spec.Template.Labels["new"] = "x"
 	s.Spec.Template.Spec.MinReadySeconds = new(int32(7))
 	s.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(7))
+}
+
+// A set copies its template to a machine at most once. A value that the template lacks stays if another writer added it,
+// and is removed if Cluster API's controller wrote it before the set was handed over. If an admission webhook restores a
+// value, the write is refused, so that the set waits before it tries again.
+func TestASetCopiesItsTemplateOnce(t *testing.T) {
+	t.Parallel()
+	drainTimeout := func(m *clusterv1.Machine) { m.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(60)) }
+	const ownedTimeout = `{"f:spec":{"f:deletion":{"f:nodeDrainTimeoutSeconds":{}}}}`
+	for name, row := range map[string]struct {
+		machine  func(*clusterv1.Machine)
+		syncs    int
+		discards bool
+	}{
+		"a person patched the machine": {machine: func(m *clusterv1.Machine) {
+			drainTimeout(m)
+			capitest.WithFieldsOf[*clusterv1.Machine]("kubectl-patch", ownedTimeout)(m)
+		}},
+		"Cluster API had the set": {machine: func(m *clusterv1.Machine) {
+			drainTimeout(m)
+			capitest.WithoutManagedFields(m)
+			capitest.WithFieldsOf[*clusterv1.Machine]("capi-machineset", ownedTimeout)(m)
+		}, syncs: 1},
+		"a webhook has a default": {machine: drainTimeout},
+		"a controller has a readiness gate and a taint": {machine: func(m *clusterv1.Machine) {
+			m.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+			m.Spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+			capitest.WithFieldsOf[*clusterv1.Machine]("manager", `{"f:spec":{
+				"f:readinessGates":{"k:{\"conditionType\":\"x\"}":{".":{},"f:conditionType":{}}},
+				"f:taints":{"k:{\"effect\":\"NoSchedule\",\"key\":\"x\"}":{".":{},"f:effect":{},"f:key":{}}}}}`)(m)
+		}},
+		"nobody has managed fields": {machine: capitest.WithoutManagedFields[*clusterv1.Machine], syncs: 1},
+		"a webhook restores an annotation": {
+			machine: func(m *clusterv1.Machine) { m.Annotations["team"] = "of the webhook" }, syncs: 1, discards: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := capitest.NewSet("s", 1)
+			m := capitest.NewMachine("m", s, row.machine)
+			w, a := newWorld(t, s, m)
+			if row.discards {
+				w.ClusterAPIServer.Clientset.PrependReactor(
+					"patch", "machines", func(clienttesting.Action) (bool, runtime.Object, error) { return true, m, nil },
+				)
+			}
+			for syncs := 0; ; syncs++ {
+				w.AwaitCaches()
+				d, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, false))
+				require.NoError(t, err)
+				if len(d.Scale.Sync) == 0 {
+					assert.False(t, d.Scale.HasListEntries(), d.Scale.Why)
+					assert.Equal(t, row.syncs, syncs)
+					break
+				}
+				require.Less(t, syncs, row.syncs, d.Scale.Sync[0].Why)
+				in := set.MachineBatch{Set: activitiestest.NewRef(s), Machines: d.Scale.Sync}
+				_, err = activitiestest.RunActivity[kube.MinVersions](w, a.SyncClusterAPIMachines, in)
+				if row.discards {
+					activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
+					break
+				}
+				require.NoError(t, err)
+			}
+		})
+	}
 }

@@ -59,7 +59,8 @@ func TestWritesContainOnlyChanges(t *testing.T) {
 			set: func(s *clusterv1.MachineSet) { s.OwnerReferences = nil },
 			write: finalized,
 			want: []string{
-				"machinedeployments/status: status.conditions", "machinedeployments as millwright-machinedeployment: metadata.finalizers",
+				"machinedeployments as millwright-machinedeployment: metadata.finalizers",
+				"machinedeployments/status: status.conditions",
 			},
 		},
 		"status": {
