@@ -254,7 +254,7 @@ func (p pool) patchesOfMillwright(t *testing.T, name string) []rig.AuditedReques
 // A label that later leaves the template of a deployment nevertheless leaves its sets, its machines and their clones.
 func TestLabelsLeaveObjectsWithoutManagedFields(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, "moved", 1, "labels: {pool: NAME}\n      annotations", "labels: {pool: NAME, tier: old}\n      annotations")
+	f := newFleet(t, "moved", 1, "labels: {pool: NAME}", "labels: {pool: moved, tier: old}")
 	f.awaitMachinesOfTemplate(t, f.name, 1)
 	set, machine := f.listSets(t)[0].GetName(), f.listMachines(t)[0].GetName()
 	objects := []objectKey{
