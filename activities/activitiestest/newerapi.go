@@ -52,10 +52,17 @@ func recordCreator(a testing.CreateActionImpl, object metav1.Object) {
 	if err != nil {
 		panic(err)
 	}
-	object.SetManagedFields([]metav1.ManagedFieldsEntry{{
-		Manager: a.CreateOptions.FieldManager, Operation: metav1.ManagedFieldsOperationUpdate,
-		APIVersion: a.GetResource().GroupVersion().String(), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(string(fields)),
-	}})
+	object.SetManagedFields([]metav1.ManagedFieldsEntry{
+		{
+			Manager:   a.CreateOptions.FieldManager,
+			Operation: metav1.ManagedFieldsOperationUpdate,
+			APIVersion: a.GetResource().
+				GroupVersion().
+				String(),
+			FieldsType: "FieldsV1",
+			FieldsV1:   metav1.NewFieldsV1(string(fields)),
+		},
+	})
 }
 
 func fieldsOf(object map[string]any) map[string]any {
@@ -89,7 +96,13 @@ func (w *World) ClusterAPIPatches() (patches []string) {
 				fields = append(fields, field)
 			}
 		}
-		require.Len(w.T, fields, len(patchedFields("", patch))-2, "the patch of %s has no UID or no resourceVersion", a.GetName())
+		require.Len(
+			w.T,
+			fields,
+			len(patchedFields("", patch))-2,
+			"the patch of %s has no UID or no resourceVersion",
+			a.GetName(),
+		)
 		resource := strings.TrimSuffix(a.GetResource().Resource+"/"+a.GetSubresource(), "/")
 		if manager := a.PatchOptions.FieldManager; manager != "" {
 			resource += " as " + manager

@@ -201,7 +201,11 @@ func TestASetCopiesItsTemplateOnce(t *testing.T) {
 			}
 			for syncs := 0; ; syncs++ {
 				w.AwaitCaches()
-				d, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, false))
+				d, err := activitiestest.RunActivity[set.Decision](
+					w,
+					a.DecideClusterAPISet,
+					activitiestest.NewClusterAPISetInput(s, false),
+				)
 				require.NoError(t, err)
 				if len(d.Scale.Sync) == 0 {
 					assert.False(t, d.Scale.HasListEntries(), d.Scale.Why)

@@ -56,7 +56,7 @@ func TestWritesContainOnlyChanges(t *testing.T) {
 				withOtherController(d)
 				d.Status.Conditions = []metav1.Condition{{Type: vocabulary.ConditionProgressing}, {Type: "Theirs"}}
 			},
-			set: func(s *clusterv1.MachineSet) { s.OwnerReferences = nil },
+			set:   func(s *clusterv1.MachineSet) { s.OwnerReferences = nil },
 			write: finalized,
 			want: []string{
 				"machinedeployments as millwright-machinedeployment: metadata.finalizers",
@@ -95,12 +95,12 @@ func TestWritesContainOnlyChanges(t *testing.T) {
 			},
 		},
 		"adopt a set": {
-			set: capitest.WithoutOwner[*clusterv1.MachineSet],
+			set:   capitest.WithoutOwner[*clusterv1.MachineSet],
 			write: changed(func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Adopt = []rollout.ObjectTarget{s} }),
 			want:  []string{"machinesets as millwright-machinedeployment: metadata.ownerReferences"},
 		},
 		"release a set": {
-			set: func(s *clusterv1.MachineSet) { s.Labels["pool"] = "another" },
+			set:   func(s *clusterv1.MachineSet) { s.Labels["pool"] = "another" },
 			write: changed(func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Release = []rollout.ObjectTarget{s} }),
 			want: []string{
 				"machinesets as millwright-machinedeployment: metadata.annotations.machine.sapcloud.io/released-by metadata.ownerReferences",

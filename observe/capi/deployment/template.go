@@ -123,7 +123,11 @@ func (f ObjectTree) templateForSet(set *clusterv1.MachineSet, current bool) (t c
 	from := &f.Deployment.Spec.Template
 	capi.CopyInPlaceFields(&t.Spec, &from.Spec, capi.AllFields())
 	t.Labels = capi.UpdateEntries(from.Labels, set.Spec.Selector.MatchLabels, nil)
-	t.Labels = capi.UpdateEntries(t.Labels, map[string]string{clusterv1.ClusterNameLabel: f.Deployment.Spec.ClusterName}, nil)
+	t.Labels = capi.UpdateEntries(
+		t.Labels,
+		map[string]string{clusterv1.ClusterNameLabel: f.Deployment.Spec.ClusterName},
+		nil,
+	)
 	t.Annotations = maps.Clone(from.Annotations)
 	if by := f.replacedByRevision(set, current); by != "" {
 		t.Annotations = capi.UpdateEntries(t.Annotations, map[string]string{v1alpha1.AnnotationReplacedByRevision: by}, nil)

@@ -193,7 +193,9 @@ func TestCopyDeploymentFieldsRemovesLostEntries(t *testing.T) {
 		capitest.WithFieldsOf[*clusterv1.MachineSet](
 			manager,
 			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
-		)(s)
+		)(
+			s,
+		)
 	}
 	f := newObjectTree(d, s)
 	owned("kubectl")

@@ -258,7 +258,13 @@ func TestLabelsLeaveObjectsWithoutManagedFields(t *testing.T) {
 	f.awaitMachinesOfTemplate(t, f.name, 1)
 	set, machine := f.listSets(t)[0].GetName(), f.listMachines(t)[0].GetName()
 	objects := []objectKey{
-		{machineSetResource, set}, {machineResource, machine}, {devMachineResource, machine}, {kubeadmConfigResource, machine},
+		{
+			machineSetResource,
+			set,
+		},
+		{machineResource, machine},
+		{devMachineResource, machine},
+		{kubeadmConfigResource, machine},
 	}
 	for _, o := range objects {
 		require.Equal(t, "old", f.getObject(t, o.resource, o.name).GetLabels()["tier"], o)
