@@ -24,8 +24,8 @@ import (
 )
 
 // apiServer adds the behaviour of an API server to fake clientsets: resourceVersions, UIDs, preconditions, finalizers,
-// a separate status subresource, times in whole seconds, and no event for a write without changes. A test can delay the
-// events of apiServer's watches, as a slow network does.
+// a separate status subresource, times in whole seconds, and no event for a write without changes. For objects of Cluster
+// API, see newField. A test can delay the events of apiServer's watches, as a slow network does.
 type apiServer struct {
 	mu                    sync.Mutex
 	lastVersion           int                    // resourceVersion of the last write
@@ -214,6 +214,7 @@ func (s *apiServer) create(tracker testing.ObjectTracker, a testing.CreateAction
 	m.SetUID(types.UID("uid-" + m.GetName() + "-" + m.GetResourceVersion()))
 	m.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
 	m.SetGeneration(1)
+	recordCreator(a, m)
 	return object, tracker.Create(a.GetResource(), object, a.GetNamespace())
 }
 
@@ -294,6 +295,9 @@ func (s *apiServer) patch(tracker testing.ObjectTracker, a testing.PatchActionIm
 	}
 	var change map[string]any
 	if err := json.Unmarshal(a.GetPatch(), &change); err != nil {
+		return nil, err
+	}
+	if err := rejectLossyPatch(a.GetResource(), EncodeObject(old), change); err != nil {
 		return nil, err
 	}
 	wanted := applyMergePatch(EncodeObject(old), change)

@@ -225,14 +225,11 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		if err != nil {
 			return nil, err
 		}
-		template.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
-		labels := template.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		labels[clusterv1.ClusterNameLabel] = cluster.Name
-		template.SetLabels(labels)
-		written, err := objects.Update(ctx, template, metav1.UpdateOptions{})
+		owned := template.DeepCopy()
+		owned.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
+		label := map[string]string{clusterv1.ClusterNameLabel: cluster.Name}
+		owned.SetLabels(capi.UpdateEntries(template.GetLabels(), label, nil))
+		written, err := kube.PatchChanges(ctx, objects, template, owned)
 		if err != nil {
 			return nil, kube.ClassifyWriteError(ctx, in.Set, err)
 		}
@@ -299,22 +296,7 @@ func (a *Activities) syncClone(
 	}
 	labels, annotations := a.metadataOfClones(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
-	_, err = kube.PatchObject(ctx, cloneClient{objects}, o, capi.MetadataPatch(o, labels, annotations))
+	client := kube.WithFieldManager(objects, capi.MachineSetFieldManager)
+	_, err = kube.PatchObject(ctx, client, o, capi.MetadataPatch(o, labels, annotations))
 	return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
-}
-
-// cloneClient patches clones with the field manager that created them.
-type cloneClient struct{ dynamic.ResourceInterface }
-
-// Patch patches an object.
-func (c cloneClient) Patch(
-	ctx context.Context,
-	name string,
-	kind types.PatchType,
-	data []byte,
-	o metav1.PatchOptions,
-	subresources ...string,
-) (*unstructured.Unstructured, error) {
-	o.FieldManager = capi.MachineSetFieldManager
-	return c.ResourceInterface.Patch(ctx, name, kind, data, o, subresources...)
 }

@@ -41,7 +41,7 @@ func TestCreateMachinesWithTheirClones(t *testing.T) {
 		m := w.ClusterAPIMachine(name)
 		require.NotNil(t, m, name)
 		newest.RaiseVersion(capi.MachinesResource, m.ResourceVersion)
-		want := capiset.DesiredMachine(w.ClusterAPICache, s, name, nil)
+		want := capiset.NewMachine(w.ClusterAPICache, s, name)
 		assert.Equal(
 			t,
 			[]any{want.Labels, want.Annotations, want.Finalizers, want.OwnerReferences},

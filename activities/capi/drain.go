@@ -312,7 +312,7 @@ func (a *Activities) writeDrainProgress(
 	if !capidrain.CopyConditions(next, after) {
 		return m, nil
 	}
-	return machines.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	return kube.PatchChanges(ctx, machines, m, next, "status")
 }
 
 // HoldClusterAPIDrain annotates a machine with a hold after an operator has cancelled the machine's drain in Temporal.

@@ -380,9 +380,12 @@ func TestDrainReportRetriesAfterConflict(t *testing.T) {
 	w, a := newDrainWorld(t, m)
 	conflicts := 1
 	w.ClusterAPIServer.Clientset.PrependReactor(
-		"update",
+		"patch",
 		"machines",
-		func(clienttesting.Action) (bool, runtime.Object, error) {
+		func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "status" {
+				return false, nil, nil
+			}
 			conflicts--
 			return conflicts >= 0, nil, apierrors.NewConflict(
 				clusterv1.GroupVersion.WithResource("machines").GroupResource(),

@@ -3,6 +3,7 @@ package capi
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -11,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/csaupgrade"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -22,24 +22,6 @@ import (
 	"millwright/observe/capi"
 	capiset "millwright/observe/capi/set"
 )
-
-// inPlaceClient patches machines with Cluster API's field manager for in-place updates.
-type inPlaceClient struct {
-	capi.TypedClient[*clusterv1.Machine, *clusterv1.MachineList]
-}
-
-// Patch patches a machine.
-func (m inPlaceClient) Patch(
-	ctx context.Context,
-	name string,
-	kind types.PatchType,
-	data []byte,
-	o metav1.PatchOptions,
-	subresources ...string,
-) (*clusterv1.Machine, error) {
-	o.FieldManager = capi.InPlaceFieldManager
-	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
-}
 
 // MoveClusterAPIMachines moves machines to the set that an annotation of their current set names. The new set updates
 // the machines in place. The activity first reads both sets live. If the new set no longer accepts machines, the
@@ -90,7 +72,7 @@ func (a *Activities) patchMachineMetadata(
 ) (string, error) {
 	written, err := kube.PatchObject(
 		ctx,
-		inPlaceClient{a.Cache.Client().Machines(m.Namespace)},
+		kube.WithFieldManager(a.Cache.Client().Machines(m.Namespace), capi.InPlaceFieldManager),
 		m,
 		map[string]any{"metadata": metadata},
 	)
@@ -143,11 +125,15 @@ func (a *Activities) beginInPlaceUpdate(
 			}
 		}
 	}
-	desired := capiset.DesiredMachine(a.Cache, s, m.Name, m)
+	ref := kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}
+	desired := capiset.SyncedMachine(a.Cache, s, m)
 	desired.Spec.Version, desired.Spec.FailureDomain = s.Spec.Template.Spec.Version, s.Spec.Template.Spec.FailureDomain
-	written, err := a.applyMachine(ctx, m, desired)
+	written, err := kube.PatchChanges(ctx, a.syncPatcher(s), m, desired)
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
 	if err != nil {
-		return "", err
+		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}
 	hooks := append(
 		capiset.ParseAnnotationList(written.Annotations[runtimev1.PendingHooksAnnotation]),
@@ -155,7 +141,7 @@ func (a *Activities) beginInPlaceUpdate(
 	)
 	version, err := a.patchMachineMetadata(
 		ctx,
-		kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)},
+		ref,
 		written,
 		map[string]any{"annotations": map[string]any{
 			runtimev1.PendingHooksAnnotation: strings.Join(hooks, ","), clusterv1.PendingAcknowledgeMoveAnnotation: nil,
@@ -195,16 +181,13 @@ func (a *Activities) applyClone(
 		return fmt.Errorf("get %s %s: %w", ref.Kind, ref.Name, err)
 	}
 	at := kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(
-		o,
-		sets.New(capi.MachineSetFieldManager),
-		capi.MachineSetFieldManager,
-	)
+	entries, err := managedFieldsForApply(o)
 	if err != nil {
 		return fmt.Errorf("convert managed fields of %s %s: %w", ref.Kind, ref.Name, err)
 	}
-	if len(patch) > 0 {
-		if _, err := objects.Patch(ctx, ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
+	if entries != nil {
+		patch := map[string]any{"metadata": map[string]any{"managedFields": entries}}
+		if _, err := kube.PatchObject(ctx, objects, o, patch); err != nil {
 			return kube.ClassifyWriteError(ctx, at, err)
 		}
 	}
@@ -228,4 +211,38 @@ func (a *Activities) applyClone(
 		metav1.ApplyOptions{FieldManager: capi.MachineSetFieldManager, Force: true},
 	)
 	return kube.ClassifyWriteError(ctx, at, err)
+}
+
+// beforeFirstApplyFieldManager is the manager that the API server makes when a client applies an object without managed
+// fields. It owns all fields that the object had then, so an apply of another client removes none of them.
+const beforeFirstApplyFieldManager = "before-first-apply"
+
+// managedFieldsForApply returns the managed fields with which an apply of Millwright removes from a clone what the
+// template no longer has: one entry of Millwright also has the fields that Millwright created the clone with, and the
+// fields that Cluster API's controller of MachineSets applied. The API server can lose the managed fields of an object;
+// then the entry has only the name of the clone, so that the API server makes no entry for all fields. The result is
+// nil if the managed fields stay as they are.
+func managedFieldsForApply(o *unstructured.Unstructured) ([]metav1.ManagedFieldsEntry, error) {
+	before := o.GetManagedFields()
+	upgraded := &metav1.PartialObjectMetadata{}
+	for _, entry := range before {
+		if slices.Contains(capi.MachineFieldManagers()[1:], entry.Manager) {
+			entry.Operation = metav1.ManagedFieldsOperationUpdate // csaupgrade merges only these entries
+		}
+		if entry.Manager != beforeFirstApplyFieldManager {
+			upgraded.ManagedFields = append(upgraded.ManagedFields, entry)
+		}
+	}
+	err := csaupgrade.UpgradeManagedFields(upgraded, sets.New(capi.MachineFieldManagers()...), capi.MachineSetFieldManager)
+	switch {
+	case err != nil || reflect.DeepEqual(before, upgraded.ManagedFields) && len(before) > 0:
+		return nil, err
+	case len(upgraded.ManagedFields) == 0:
+		return []metav1.ManagedFieldsEntry{{
+			Manager: capi.MachineSetFieldManager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: o.GetAPIVersion(),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`),
+		}}, nil
+	default:
+		return upgraded.ManagedFields, nil
+	}
 }

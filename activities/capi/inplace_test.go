@@ -1,6 +1,7 @@
 package capi_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -146,6 +147,76 @@ func TestInPlaceUpdateBegins(t *testing.T) {
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newMachineBatch(s, now))
 	require.NoError(t, err)
 	assert.Empty(t, w.MutatingRequests(), "it has begun")
+}
+
+// An update in place removes from a clone what the new template no longer has, also if Cluster API's controller made the
+// clone. Therefore Millwright takes over the managed fields of that controller before its first apply.
+func TestInPlaceUpdateTakesOverManagedFieldsOfClones(t *testing.T) {
+	const (
+		apply  = metav1.ManagedFieldsOperationApply
+		update = metav1.ManagedFieldsOperationUpdate
+	)
+	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: operation, APIVersion: capitest.NewInfrastructureTemplate().GetAPIVersion(),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		}
+	}
+	provider := entry("manager", update, `{"f:spec":{"f:providerID":{}}}`)
+	ofStatus := entry("capi-machineset", update, `{"f:status":{"f:ready":{}}}`)
+	ofStatus.Subresource = "status"
+	for name, row := range map[string]struct{ before, after []metav1.ManagedFieldsEntry }{
+		"of Cluster API": {
+			[]metav1.ManagedFieldsEntry{
+				entry("capi-machineset", apply, `{"f:spec":{"f:size":{}}}`), provider,
+				entry("capi-machineset-metadata", apply, `{"f:metadata":{"f:labels":{"f:a":{}}}}`), ofStatus,
+			},
+			[]metav1.ManagedFieldsEntry{
+				provider, ofStatus,
+				entry("millwright-machineset", apply, `{"f:metadata":{"f:labels":{"f:a":{}}},"f:spec":{"f:size":{}}}`),
+			},
+		},
+		"of both": {
+			[]metav1.ManagedFieldsEntry{
+				entry("millwright-machineset", apply, `{"f:spec":{"f:old":{}}}`), provider,
+				entry("capi-machineset", apply, `{"f:spec":{"f:size":{}}}`),
+			},
+			[]metav1.ManagedFieldsEntry{
+				provider, entry("millwright-machineset", apply, `{"f:spec":{"f:old":{},"f:size":{}}}`),
+			},
+		},
+		"of its creation by Millwright": {
+			[]metav1.ManagedFieldsEntry{entry("millwright-machineset", update, `{"f:spec":{"f:size":{}}}`), provider},
+			[]metav1.ManagedFieldsEntry{provider, entry("millwright-machineset", apply, `{"f:spec":{"f:size":{}}}`)},
+		},
+		"of an apply by Millwright": {
+			[]metav1.ManagedFieldsEntry{entry("millwright-machineset", apply, `{"f:spec":{"f:size":{}}}`), provider}, nil,
+		},
+		"none, because the API server lost them": {
+			nil, []metav1.ManagedFieldsEntry{entry("millwright-machineset", apply, `{"f:metadata":{"f:name":{}}}`)},
+		},
+		"lost, and then applied by another client": {
+			[]metav1.ManagedFieldsEntry{entry("before-first-apply", update, `{"f:spec":{"f:size":{}}}`), provider},
+			[]metav1.ManagedFieldsEntry{provider},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newUpdatingSet()
+			m := capitest.NewMachine("m", s, withPendingInPlaceUpdate)
+			clone := newClone(capitest.NewInfrastructureTemplate(), "m", withMachineOwner(m))
+			clone.SetManagedFields(row.before)
+			w, acts := newWorld(t, s, m, newClone(capitest.NewBootstrapTemplate(), "m", withMachineOwner(m)), clone)
+			_, err := activitiestest.RunActivity[kube.MinVersions](w, acts.UpdateClusterAPIMachines, newMachineBatch(s, m))
+			require.NoError(t, err)
+			want := []string{"patch examplemachines", "patch examplemachines"}
+			if row.after == nil {
+				row.after, want = row.before, want[1:] // only the apply
+			}
+			assert.ElementsMatch(t, row.after, infrastructureCloneOf(w, "m").GetManagedFields())
+			isOther := func(request string) bool { return request != want[0] }
+			assert.Equal(t, want, slices.DeleteFunc(w.MutatingRequests(), isOther))
+		})
+	}
 }
 
 // The update of a machine with a missing clone does not start. The update of a machine without bootstrap configuration

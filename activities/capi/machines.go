@@ -2,7 +2,6 @@ package capi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/util/csaupgrade"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/kube"
@@ -64,7 +61,7 @@ func (a *Activities) createMachine(
 	related capi.RelatedObjects,
 	name string,
 ) (string, error) {
-	m := capiset.DesiredMachine(a.Cache, s, name, nil)
+	m := capiset.NewMachine(a.Cache, s, name)
 	machines := a.Cache.Client().Machines(s.Namespace)
 	var made []templateClone
 	fail := func(err error) (string, error) {
@@ -219,21 +216,40 @@ func (a *Activities) changeMachines(
 		if err != nil || m == nil {
 			return "", err
 		}
-		if !change(m) {
+		changed := m.DeepCopy()
+		if !change(changed) {
 			return m.ResourceVersion, nil
 		}
-		m, err = machines.Update(ctx, m, metav1.UpdateOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return "", nil
-		case err != nil:
-			return "", kube.ClassifyWriteError(ctx, in.Set, err)
-		}
-		if found {
+		version, err := patchMachine(ctx, in.Set, machines, m, changed)
+		if found && version != "" {
 			a.Kube.Recorder.Event(s, corev1.EventTypeNormal, reason, fmt.Sprintf("%s%q: %s", words, target.Name, target.Why))
 		}
-		return m.ResourceVersion, nil
+		return version, err
 	})
+}
+
+// machinePatcher patches machines.
+type machinePatcher interface {
+	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (*clusterv1.Machine, error)
+}
+
+// patchMachine writes the difference between two states of a machine, and returns the version of the machine; empty if
+// the machine is gone. The ref is the machine's set.
+func patchMachine(
+	ctx context.Context,
+	of kube.Ref,
+	machines machinePatcher,
+	before, after *clusterv1.Machine,
+	subresources ...string,
+) (string, error) {
+	written, err := kube.PatchChanges(ctx, machines, before, after, subresources...)
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", kube.ClassifyWriteError(ctx, of, err)
+	}
+	return written.ResourceVersion, nil
 }
 
 // readMachineAtVersion reads a machine live; nil if the machine is gone. A machine that changed since the decision
@@ -256,11 +272,14 @@ func (a *Activities) readMachineAtVersion(
 func (a *Activities) UnmarkClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	return kube.WriteInParallel(capi.MachinesResource, len(in.Machines), func(i int) (string, error) {
 		m, err := a.readMachineAtVersion(ctx, in.Set, in.Machines[i])
-		if err != nil || m == nil ||
-			!meta.RemoveStatusCondition(&m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+		if err != nil || m == nil {
 			return "", err
 		}
-		return a.writeMachineStatus(ctx, in.Set, m)
+		unmarked := m.DeepCopy()
+		if !meta.RemoveStatusCondition(&unmarked.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition) {
+			return "", nil
+		}
+		return patchMachine(ctx, in.Set, a.Cache.Client().Machines(m.Namespace), m, unmarked, "status")
 	})
 }
 
@@ -285,28 +304,15 @@ func (a *Activities) writeOwnerRemediatedCondition(
 	if err != nil || m == nil {
 		return "", err
 	}
-	if !meta.SetStatusCondition(&m.Status.Conditions, metav1.Condition{
+	marked := m.DeepCopy()
+	meta.SetStatusCondition(&marked.Status.Conditions, metav1.Condition{
 		Type: clusterv1.MachineOwnerRemediatedCondition, Status: metav1.ConditionFalse, Reason: reason, Message: message,
-	}) {
-		return m.ResourceVersion, nil
-	}
-	return a.writeMachineStatus(ctx, of, m)
+	})
+	return patchMachine(ctx, of, a.Cache.Client().Machines(m.Namespace), m, marked, "status")
 }
 
-func (a *Activities) writeMachineStatus(ctx context.Context, of kube.Ref, m *clusterv1.Machine) (string, error) {
-	m, err := a.Cache.Client().Machines(of.Namespace).UpdateStatus(ctx, m, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", kube.ClassifyWriteError(ctx, of, err)
-	}
-	return m.ResourceVersion, nil
-}
-
-// SyncClusterAPIMachines copies the fields that change in place from the set's template to machines and their clones,
-// by server-side apply. A machine that is being deleted gets only the fields that its deletion needs. A machine that
-// changed since the decision causes a Conflict.
+// SyncClusterAPIMachines copies the fields that change in place from the set's template to machines and their clones.
+// See capiset.SyncedMachine. A machine that changed since the decision causes a Conflict.
 func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineBatch) (kube.MinVersions, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
@@ -317,89 +323,18 @@ func (a *Activities) SyncClusterAPIMachines(ctx context.Context, in set.MachineB
 		if err != nil || m == nil {
 			return "", err
 		}
-		if m.DeletionTimestamp != nil {
-			return a.syncDeletingMachine(ctx, s, m)
+		if m.DeletionTimestamp == nil {
+			// The clones are written before the machine: while the machine still differs, the next decision repeats the
+			// sync.
+			if err := a.syncClones(ctx, s, m); err != nil {
+				return "", err
+			}
 		}
-		// The clones are written before the machine: while the machine still differs, the next decision repeats the
-		// sync.
-		if err := a.syncClones(ctx, s, m); err != nil {
-			return "", err
-		}
-		applied, err := a.applyMachine(ctx, m, capiset.DesiredMachine(a.Cache, s, m.Name, m))
-		if err != nil {
-			return "", err
-		}
-		return applied.ResourceVersion, nil
+		return patchMachine(ctx, in.Set, a.syncPatcher(s), m, capiset.SyncedMachine(a.Cache, s, m))
 	})
 }
 
-// applyMachine writes the desired machine by server-side apply. The UID in desired prevents the re-creation of a
-// deleted machine.
-func (a *Activities) applyMachine(ctx context.Context, m, desired *clusterv1.Machine) (*clusterv1.Machine, error) {
-	machines := a.Cache.Client().Machines(m.Namespace)
-	ref := kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}
-	patch, err := csaupgrade.UpgradeManagedFieldsPatch(
-		m,
-		sets.New(capi.MachineSetFieldManager),
-		capi.MachineSetFieldManager,
-	)
-	if err != nil {
-		return nil, fmt.Errorf("convert managed fields of machine %s: %w", m.Name, err)
-	}
-	if len(patch) > 0 {
-		if _, err := machines.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
-			return nil, kube.ClassifyWriteError(ctx, ref, err)
-		}
-	}
-	data, err := encodeForServerSideApply(desired)
-	if err != nil {
-		return nil, err
-	}
-	written, err := machines.Patch(
-		ctx,
-		m.Name,
-		types.ApplyPatchType,
-		data,
-		metav1.PatchOptions{FieldManager: capi.MachineSetFieldManager, Force: new(true)},
-	)
-	return written, kube.ClassifyWriteError(ctx, ref, err)
-}
-
-// encodeForServerSideApply encodes an object for server-side apply, without its status.
-func encodeForServerSideApply(o any) ([]byte, error) {
-	data, err := json.Marshal(o)
-	if err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	var fields map[string]any
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	delete(fields, "status")
-	if data, err = json.Marshal(fields); err != nil {
-		return nil, fmt.Errorf("encode: %w", err)
-	}
-	return data, nil
-}
-
-// syncDeletingMachine writes the fields that the deletion of a machine needs. For example, an operator may shorten
-// timeouts to unblock the deletion.
-func (a *Activities) syncDeletingMachine(
-	ctx context.Context,
-	s *clusterv1.MachineSet,
-	m *clusterv1.Machine,
-) (string, error) {
-	want := s.Spec.Template.Spec
-	m.Spec.ReadinessGates = want.ReadinessGates
-	m.Spec.Deletion = want.Deletion
-	m.Spec.MinReadySeconds = want.MinReadySeconds
-	m.Spec.Taints = want.Taints
-	m, err := a.Cache.Client().Machines(s.Namespace).Update(ctx, m, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name}, err)
-	}
-	return m.ResourceVersion, nil
+// syncPatcher returns a client that writes the template of a set on its machines.
+func (a *Activities) syncPatcher(s *clusterv1.MachineSet) machinePatcher {
+	return kube.WithFieldManager(a.Cache.Client().Machines(s.Namespace), capi.MachineSetFieldManager)
 }

@@ -131,7 +131,7 @@ func TestARemediatedMachineReportsItsDeletion(t *testing.T) {
 	for _, name := range []string{"sick", "fine"} {
 		assert.NotNil(t, w.ClusterAPIMachine(name).DeletionTimestamp, name)
 	}
-	assert.ElementsMatch(t, []string{"update machines/status", "delete machines", "delete machines"}, w.MutatingRequests())
+	assert.ElementsMatch(t, []string{"patch machines/status", "delete machines", "delete machines"}, w.MutatingRequests())
 }
 
 func TestRemediationConditionIsWrittenBeforeDeletion(t *testing.T) {

@@ -193,7 +193,7 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 		}
 		next := s.DeepCopy()
 		capi.SetWatchFilter(next, a.Cache.UpstreamWatchFilter)
-		return a.updateSet(ctx, next)
+		return a.patchSet(ctx, s, next)
 	}
 	next := capiset.PreparedSet(s, related.Cluster)
 	if s.DeletionTimestamp != nil {
@@ -205,7 +205,7 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 	if next == nil {
 		return s.ResourceVersion, nil
 	}
-	return a.updateSet(ctx, next)
+	return a.patchSet(ctx, s, next)
 }
 
 // releaseSet removes Millwright's own conditions, and then Millwright's finalizer, from a set that was handed over. The
@@ -213,8 +213,8 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
 	if theirs := capi.UpstreamConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
 		next := s.DeepCopy()
-		next.Status.Conditions, next.ManagedFields = theirs, nil
-		written, err := a.Cache.Client().MachineSets(s.Namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{})
+		next.Status.Conditions = theirs
+		written, err := kube.PatchChanges(ctx, a.Cache.Client().MachineSets(s.Namespace), s, next, "status")
 		if err != nil {
 			return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 		}
@@ -231,14 +231,12 @@ func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSe
 	next := s.DeepCopy()
 	next.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
 	capi.ReturnForTopology(next, clusterv1.MachineSetTopologyFinalizer, a.Cache.UpstreamWatchFilter)
-	return a.updateSet(ctx, next)
+	return a.patchSet(ctx, s, next)
 }
 
-// updateSet writes a set that was read from the caches or live. The result is the resource version of the set.
-func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	// an update with the cached managed fields would remove the field ownership of other managers
-	s.ManagedFields = nil
-	written, err := a.Cache.Client().MachineSets(s.Namespace).Update(ctx, s, metav1.UpdateOptions{})
+// patchSet writes the difference between two states of a set. The result is the resource version of the set.
+func (a *Activities) patchSet(ctx context.Context, s, next *clusterv1.MachineSet) (string, error) {
+	written, err := kube.PatchChanges(ctx, a.Cache.Client().MachineSets(s.Namespace), s, next)
 	if err != nil {
 		return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
 	}
@@ -247,7 +245,7 @@ func (a *Activities) updateSet(ctx context.Context, s *clusterv1.MachineSet) (st
 
 // ReportClusterAPISet writes the status of a set. The result is the resource version of the set.
 func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
-	_, after, err := kube.WriteStatus(
+	_, after, err := kube.PatchStatus(
 		ctx,
 		in.ReadInput,
 		a.Cache.Client().MachineSets(in.Ref.Namespace),

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
@@ -451,7 +450,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		w, acts := newWorld(t, s)
 		activitiestest.FailRequests(
 			w.ClusterAPIServer.Clientset,
-			"update",
+			"patch",
 			"machinesets",
 			1,
 			apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil),
@@ -481,7 +480,7 @@ func TestReportASet(t *testing.T) {
 	)
 	assert.Equal(t, int64(1), now.Status.ObservedGeneration)
 	assert.Equal(t, s.Spec, now.Spec)
-	assert.Equal(t, []string{"update machinesets/status"}, w.MutatingRequests())
+	assert.Equal(t, []string{"patch machinesets/status"}, w.MutatingRequests())
 	assert.False(t, decideSet(t, w, s).Report, "it is written once")
 }
 
@@ -508,7 +507,7 @@ func TestReportReadsAgainAfterAConflict(t *testing.T) {
 	s := capitest.NewSet("s", 2)
 	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
-	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "update", "machinesets", 1, conflict, nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "patch", "machinesets", 1, conflict, nil)
 	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, newReport(s))
 	require.NoError(t, err)
 	assert.Equal(t, int32(1), *w.ClusterAPISet("s").Status.Replicas)
@@ -544,38 +543,6 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 	in.Versions = kube.MinVersions{cache.Resource("machines.cluster.x-k8s.io"): "99999"}
 	_, err = activitiestest.RunLocalActivity[set.Decision](w, acts.DecideClusterAPISet, in)
 	activitiestest.AssertFailure(t, err, kube.FailureTypeCacheBehind, true)
-}
-
-// The caches keep only Millwright's managed fields. The API server takes the managed fields in a request as the
-// complete list. An update with cached managed fields would remove the field ownership of other managers, such as
-// kubectl.
-func TestAnUpdateFromTheCachesHasNoManagedFields(t *testing.T) {
-	t.Parallel()
-	managed := func(s *clusterv1.MachineSet) {
-		s.ManagedFields = []metav1.ManagedFieldsEntry{
-			{Manager: "kubectl", Operation: "Apply"},
-			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
-		}
-	}
-	for name, s := range map[string]*clusterv1.MachineSet{
-		"it is prepared": capitest.NewSet("s", 1, managed, removeSetFinalizers),
-		"it is freed":    capitest.NewSet("s", 1, managed, withOtherController),
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, acts := newWorld(t, s)
-			_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewReadInput(s))
-			require.NoError(t, err)
-			var updated []*clusterv1.MachineSet
-			for _, action := range w.ClusterAPIServer.Clientset.Actions() {
-				if update, is := action.(clienttesting.UpdateAction); is {
-					updated = append(updated, update.GetObject().(*clusterv1.MachineSet))
-				}
-			}
-			require.Len(t, updated, 1)
-			assert.Empty(t, updated[0].ManagedFields)
-		})
-	}
 }
 
 // Cluster API's controllers never remove conditions that they do not know, so Millwright's conditions would stay for

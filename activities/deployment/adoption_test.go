@@ -67,7 +67,7 @@ func TestAdoptSets(t *testing.T) {
 					[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: the selector matches its labels, and it has no owner"},
 					w.TakeNewEvents(),
 				)
-				assert.Equal(t, []string{"update machinesets"}, w.MutatingRequests())
+				assert.Equal(t, []string{"patch machinesets"}, w.MutatingRequests())
 				w.AwaitCaches()
 				next := activitiestest.DecideDeployment(w, read).Rollout
 				assert.Nil(t, next.Create, "it has the template: it is the set of the deployment")

@@ -33,7 +33,6 @@ type setOrDeployment interface {
 // Client reads and writes the objects of one kind in one namespace.
 type Client[O any] interface {
 	Get(ctx context.Context, name string, o metav1.GetOptions) (O, error)
-	Update(ctx context.Context, with O, o metav1.UpdateOptions) (O, error)
 	Patch(
 		ctx context.Context,
 		name string,
@@ -231,10 +230,14 @@ func (w setWriter[D, S]) changeSetOwner(
 		return kube.ConflictError(w.deployment)
 	}
 	set, err := w.readSetAtVersion(ctx, t)
-	if err != nil || !change(set, d) {
+	if err != nil {
 		return err
 	}
-	if _, err := w.updateSet(ctx, set); err != nil {
+	changed := set.DeepCopyObject().(S)
+	if !change(changed, d) {
+		return nil
+	}
+	if _, err := w.patchChanges(ctx, set, changed); err != nil {
 		return err
 	}
 	w.recordEvent(reason, words+t.Name+": "+t.Why)
@@ -255,11 +258,11 @@ func (w setWriter[D, S]) readSetAtVersion(ctx context.Context, t rollout.ObjectT
 	}
 }
 
-// updateSet updates a set, and returns the written set.
-func (w setWriter[D, S]) updateSet(ctx context.Context, set S) (written S, err error) {
-	written, err = w.clientOfSets().Update(ctx, set, metav1.UpdateOptions{})
+// patchChanges writes the difference between two states of a set, and returns the written set.
+func (w setWriter[D, S]) patchChanges(ctx context.Context, before, after S) (written S, err error) {
+	written, err = kube.PatchChanges(ctx, w.clientOfSets(), before, after)
 	if err != nil {
-		return written, kube.ClassifyWriteError(ctx, w.refOfSet(set.GetName(), string(set.GetUID())), err)
+		return written, kube.ClassifyWriteError(ctx, w.refOfSet(before.GetName(), string(before.GetUID())), err)
 	}
 	w.versions.RaiseVersion(w.Resources[1], written.GetResourceVersion())
 	return written, nil
@@ -298,7 +301,8 @@ func (w setWriter[D, S]) copyDeploymentFields(
 	if err != nil {
 		return err
 	}
-	changed, current, err := w.CopyDeploymentFields(ctx, d, set, w.clock.Now())
+	next := set.DeepCopyObject().(S)
+	changed, current, err := w.CopyDeploymentFields(ctx, d, next, w.clock.Now())
 	if err != nil {
 		return err
 	}
@@ -306,13 +310,13 @@ func (w setWriter[D, S]) copyDeploymentFields(
 		if !current {
 			return kube.ConflictError(w.deployment)
 		}
-		setAnnotation(set, w.RevisionKey, strconv.FormatInt(revise.Revision, 10))
+		setAnnotation(next, w.RevisionKey, strconv.FormatInt(revise.Revision, 10))
 		if revise.History != "" {
-			setAnnotation(set, w.RevisionHistoryKey, revise.History)
+			setAnnotation(next, w.RevisionHistoryKey, revise.History)
 		}
 	}
 	if changed || revise != nil {
-		if set, err = w.updateSet(ctx, set); err != nil {
+		if set, err = w.patchChanges(ctx, set, next); err != nil {
 			return err
 		}
 	}
@@ -420,7 +424,7 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 	case d.GetResourceVersion() != in.Version, d.GetDeletionTimestamp() != nil, !f.IsManaged(d):
 		return nil, kube.ConflictError(in.Deployment)
 	}
-	by := rollbackRequesterAndReason(d, in.Rollback.Revision)
+	before, by := d.DeepCopyObject().(D), rollbackRequesterAndReason(d, in.Rollback.Revision)
 	if set != none {
 		f.RestoreTemplate(d, set, kube.NewServerClock(ctx).Now())
 		if by != "" {
@@ -433,7 +437,7 @@ func (f KindAdapter[D, S]) RollBackDeployment(ctx context.Context, in RollbackIn
 	}
 	setAnnotation(d, v1alpha1.AnnotationRolloutUndoBy, "")
 	f.RemoveRollbackRequest(d)
-	if d, err = f.DeploymentsClient(in.Deployment.Namespace).Update(ctx, d, metav1.UpdateOptions{}); err != nil {
+	if d, err = kube.PatchChanges(ctx, f.DeploymentsClient(in.Deployment.Namespace), before, d); err != nil {
 		return nil, kube.ClassifyWriteError(ctx, in.Deployment, err)
 	}
 	kind := corev1.EventTypeWarning

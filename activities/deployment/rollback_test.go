@@ -62,7 +62,7 @@ func TestRollBackDeployment(t *testing.T) {
 			"labels and annotations that it had not are gone, and so is the hash",
 		)
 		assert.True(t, observeset.IsSameTemplate(&former.Spec.Template, &got.Spec.Template))
-		assert.Equal(t, []string{"update machinedeployments"}, w.MutatingRequests())
+		assert.Equal(t, []string{"patch machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback return to revision 1, set d-1"}, w.TakeNewEvents())
 		assert.Equal(t, former.Spec, w.MachineSet("d-1").Spec)
 	})
@@ -121,10 +121,10 @@ func TestRollBackDeploymentIsRefused(t *testing.T) {
 			d, activitiestest.NewMachineSet("d-1", 0, func(s *v1alpha1.MachineSet) { s.UID = "uid-other" }), nil, kube.FailureTypeConflict,
 		},
 		"admission refuses it": {d, former, func(w *activitiestest.World) {
-			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
+			activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 1, apierrors.NewForbidden(schema.GroupResource{Resource: "machinedeployments"}, "d", nil), nil)
 		}, kube.FailureTypeRefused},
 		"the deployment changes at the last moment": {d, former, func(w *activitiestest.World) {
-			activitiestest.FailRequests(w.MachineClient, "update", "machinedeployments", 1, nil, func() { w.EditObject(cache.DeploymentsResource, "d", activitiestest.NewAnnotationPatch("x", "y")) })
+			activitiestest.FailRequests(w.MachineClient, "patch", "machinedeployments", 1, nil, func() { w.EditObject(cache.DeploymentsResource, "d", activitiestest.NewAnnotationPatch("x", "y")) })
 		}, kube.FailureTypeConflict},
 	} {
 		t.Run(name, func(t *testing.T) {

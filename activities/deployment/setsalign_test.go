@@ -213,7 +213,7 @@ func TestChangeSetsSetsTheRevision(t *testing.T) {
 			},
 			versions,
 		)
-		assert.Equal(t, []string{"update machinesets", "patch machinedeployments"}, w.MutatingRequests(), "one write each")
+		assert.Equal(t, []string{"patch machinesets", "patch machinedeployments"}, w.MutatingRequests(), "one write each")
 	})
 	t.Run("without a history: what the set has stays", func(t *testing.T) {
 		old := s.DeepCopy()
@@ -295,7 +295,7 @@ func TestChangeSetsCopiesFieldsOfDeployment(t *testing.T) {
 			},
 		)
 		assert.Equal(t, kube.MinVersions{cache.SetsResource: after.ResourceVersion}, versions)
-		assert.Equal(t, []string{"update machinesets"}, w.MutatingRequests(), "the deployment has its number")
+		assert.Equal(t, []string{"patch machinesets"}, w.MutatingRequests(), "the deployment has its number")
 		w.AwaitCaches()
 		assert.Empty(t, activitiestest.DecideDeployment(w, activitiestest.NewReadInput(d)).Rollout.Sync, "once is enough")
 	})

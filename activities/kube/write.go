@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +47,82 @@ func PatchObject[O apiObject](
 		return none, fmt.Errorf("encode patch of %s: %w", seen.GetName(), err)
 	}
 	return client.Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
+}
+
+// FieldManagerPatcher patches objects with a field manager.
+type FieldManagerPatcher[O any] struct {
+	patcher[O]
+	manager string
+}
+
+// WithFieldManager returns a client that patches objects with a field manager.
+func WithFieldManager[O any](client patcher[O], manager string) FieldManagerPatcher[O] {
+	return FieldManagerPatcher[O]{client, manager}
+}
+
+// Patch patches an object.
+func (m FieldManagerPatcher[O]) Patch(
+	ctx context.Context,
+	name string,
+	kind types.PatchType,
+	data []byte,
+	o metav1.PatchOptions,
+	subresources ...string,
+) (O, error) {
+	o.FieldManager = m.manager
+	return m.patcher.Patch(ctx, name, kind, data, o, subresources...)
+}
+
+// PatchChanges writes the difference between two states of an object as a merge patch, and returns the written object.
+// PatchChanges succeeds only if the object still has the UID and the resourceVersion of before. If the states are equal,
+// PatchChanges writes nothing and returns before. PatchChanges returns the API server's errors unchanged.
+//
+// A newer version of the object's API may have fields that the Go type lacks. These fields stay, with two exceptions: a
+// patch replaces a list as a whole, and removes a struct that loses its last known field. So an item of a changed list,
+// for example a condition of another controller in status.conditions, loses its unknown fields. Cluster API's own
+// controllers have the same limits.
+//
+// If the API server accepts the patch but the object stays unchanged, PatchChanges returns a RefusedError: an admission
+// webhook restores the former values, or the installed schema lacks the fields. The next attempt would have the same
+// result, so callers must wait before they repeat it. PatchChanges does not check patches that change finalizers,
+// because the last of them deletes the object.
+func PatchChanges[O apiObject](
+	ctx context.Context,
+	client patcher[O],
+	before, after O,
+	subresources ...string,
+) (O, error) {
+	var none O
+	patch, err := mergePatchBetween(before, after)
+	if err != nil || len(patch) == 0 {
+		return before, err
+	}
+	fields := strings.Join(patchedFields(nil, "", patch), ", ")
+	written, err := PatchObject(ctx, client, before, patch, subresources...)
+	switch {
+	case err != nil:
+		return none, err
+	case written.GetResourceVersion() == before.GetResourceVersion() &&
+		slices.Equal(before.GetFinalizers(), after.GetFinalizers()):
+		return none, RefusedError(fmt.Sprintf(
+			"%s stays unchanged: an admission webhook or the installed schema discards the change of %s",
+			before.GetName(), fields,
+		))
+	default:
+		return written, nil
+	}
+}
+
+// patchedFields adds the paths of the fields in a merge patch to a list, sorted.
+func patchedFields(paths []string, at string, patch map[string]any) []string {
+	for _, name := range slices.Sorted(maps.Keys(patch)) {
+		if inner, isObject := patch[name].(map[string]any); isObject {
+			paths = patchedFields(paths, at+name+".", inner)
+		} else {
+			paths = append(paths, at+name)
+		}
+	}
+	return paths
 }
 
 // PatchIgnoringVersion writes a strategic merge patch on the object with this UID, at any resourceVersion. Lists that
@@ -132,6 +210,27 @@ type statusWriter[O any] interface {
 func WriteStatus[O apiObject](
 	ctx context.Context, in ReadInput, client statusWriter[O], look func(ReadInput) (before, after O, err error),
 ) (before, after O, err error) {
+	return writeStatus(ctx, in, look, func(_, after O) (O, error) {
+		return client.UpdateStatus(ctx, after, metav1.UpdateOptions{})
+	})
+}
+
+// PatchStatus is WriteStatus for a kind of another project: it writes with PatchChanges, so that the fields of a newer
+// version of the API stay.
+func PatchStatus[O apiObject](
+	ctx context.Context, in ReadInput, client patcher[O], look func(ReadInput) (before, after O, err error),
+) (before, after O, err error) {
+	return writeStatus(ctx, in, look, func(before, after O) (O, error) {
+		return PatchChanges(ctx, client, before, after, "status")
+	})
+}
+
+func writeStatus[O apiObject](
+	ctx context.Context,
+	in ReadInput,
+	look func(ReadInput) (before, after O, err error),
+	write func(before, after O) (O, error),
+) (before, after O, err error) {
 	var none O
 	for range MaxConflictRetries {
 		before, after, err = look(in)
@@ -143,9 +242,7 @@ func WriteStatus[O apiObject](
 		case after == before:
 			return before, after, nil
 		}
-		// a cached object has no managed fields; nil tells the API server to keep the managed fields that it has stored
-		after.SetManagedFields(nil)
-		if after, err = client.UpdateStatus(ctx, after, metav1.UpdateOptions{}); err == nil {
+		if after, err = write(before, after); err == nil {
 			return before, after, nil
 		}
 		if !apierrors.IsConflict(err) {

@@ -143,16 +143,17 @@ func newInformer[T, L runtime.Object](
 	}, example, 0, indexers)
 }
 
-// stripUnusedFields drops fields that no decision needs: all managed fields except Millwright's own, which show what
-// Millwright must remove later.
+// stripUnusedFields drops fields that no decision needs: all managed fields except those of the controllers of
+// MachineSets and MachineDeployments, which show what Millwright must remove later.
 func stripUnusedFields(object any) (any, error) {
 	o, err := meta.Accessor(object)
 	if err != nil {
 		return object, nil //nolint:nilerr // the object is a tombstone
 	}
+	managers := append(MachineFieldManagers(), SetFieldManagers()...)
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range o.GetManagedFields() {
-		if entry.Manager == MachineSetFieldManager || entry.Manager == DeploymentFieldManager {
+		if slices.Contains(managers, entry.Manager) {
 			kept = append(kept, entry)
 		}
 	}

@@ -389,23 +389,23 @@ func TestIsSetReference(t *testing.T) {
 	}
 }
 
-// The caches keep only Millwright's managed fields, which show what Millwright must remove later.
-func TestCachesKeepOnlyMillwrightsManagedFields(t *testing.T) {
+// The caches keep only the managed fields of the controllers of MachineSets and MachineDeployments, which show what
+// Millwright must remove later.
+func TestCachesKeepOnlyManagedFieldsOfSets(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	c, _ := capitest.StartCaches(
-		t,
-		s,
-		capitest.NewMachine(
-			"m",
-			s,
-			capitest.WithManagedFields("kubelet", "a", "b"),
-			capitest.WithManagedFields(capi.MachineSetFieldManager, "c", "d"),
-		),
-	)
+	want := append(capi.MachineFieldManagers(), capi.SetFieldManagers()...)
+	m := capitest.NewMachine("m", s, capitest.WithoutManagedFields)
+	for _, manager := range slices.Concat([]string{"kubelet"}, want, []string{"manager"}) {
+		capitest.WithManagedFields(manager, "a", "b")(m)
+	}
+	c, _ := capitest.StartCaches(t, s, m)
 	m, found := c.Machine("shop/m")
 	require.True(t, found)
-	require.Len(t, m.ManagedFields, 1)
-	assert.Equal(t, capi.MachineSetFieldManager, m.ManagedFields[0].Manager)
+	var kept []string
+	for _, entry := range m.ManagedFields {
+		kept = append(kept, entry.Manager)
+	}
+	assert.Equal(t, want, kept)
 }
 
 func TestWithOwnerReplacesAFormerReference(t *testing.T) {
@@ -522,7 +522,7 @@ func TestMetadataPatch(t *testing.T) {
 	clone := capitest.NewMachine(
 		"m",
 		capitest.NewSet("s", 1),
-		capitest.WithManagedFields(capi.MachineSetFieldManager, "old", clusterv1.UpdateInProgressAnnotation),
+		capitest.WithManagedFields("capi-machineset-metadata", "old", clusterv1.UpdateInProgressAnnotation),
 	)
 	assert.Equal(t, map[string]any{"metadata": map[string]any{
 		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},

@@ -22,11 +22,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// TypedClient is a client for the objects of one kind in one namespace.
+// TypedClient is a client for the objects of one kind in one namespace. TypedClient has no Update: an update would remove
+// the fields that a newer version of Cluster API has and T lacks.
 type TypedClient[T, L any] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
-	Update(context.Context, T, metav1.UpdateOptions) (T, error)
-	UpdateStatus(context.Context, T, metav1.UpdateOptions) (T, error)
 	Delete(context.Context, string, metav1.DeleteOptions) error
 	Get(context.Context, string, metav1.GetOptions) (T, error)
 	List(context.Context, metav1.ListOptions) (L, error)

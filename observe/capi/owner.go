@@ -1,7 +1,6 @@
 package capi
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -10,29 +9,9 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// AppliedKeys returns the keys of the labels and annotations that a field manager has written on an object.
-func AppliedKeys(o metav1.Object, manager string) (labels, annotations []string) {
-	for _, entry := range o.GetManagedFields() {
-		if entry.Manager != manager || entry.FieldsV1 == nil {
-			continue
-		}
-		var fields struct {
-			Metadata struct {
-				Labels      map[string]any `json:"f:labels"`
-				Annotations map[string]any `json:"f:annotations"`
-			} `json:"f:metadata"`
-		}
-		if json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields) == nil {
-			labels = append(labels, keysOfManagedFields(fields.Metadata.Labels)...)
-			annotations = append(annotations, keysOfManagedFields(fields.Metadata.Annotations)...)
-		}
-	}
-	return labels, annotations
-}
-
-// MetadataPatch returns the merge patch that gives an object these labels and annotations, and removes Millwright's
-// former labels and annotations. The patch keeps labels and annotations of other writers, and the annotation of an
-// in-place update.
+// MetadataPatch returns the merge patch that gives a clone these labels and annotations, and removes the former labels
+// and annotations of its set (see MachineFieldManagers). The patch keeps labels and annotations of other writers, and
+// the annotation of an in-place update.
 func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
 	patch := func(want map[string]string, applied []string) map[string]any {
 		result := map[string]any{}
@@ -46,19 +25,10 @@ func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[s
 		}
 		return result
 	}
-	ownLabels, ownAnnotations := AppliedKeys(o, MachineSetFieldManager)
+	ownLabels, ownAnnotations := FieldsOwnedBy(o, MachineFieldManagers()).AppliedKeys()
 	return map[string]any{"metadata": map[string]any{
 		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
 	}}
-}
-
-func keysOfManagedFields(fields map[string]any) (names []string) {
-	for name := range fields {
-		if key, isKey := strings.CutPrefix(name, "f:"); isKey {
-			names = append(names, key)
-		}
-	}
-	return names
 }
 
 // IsReconciledByOtherController reports whether another controller also reconciles an object of Millwright. Such an

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -312,10 +313,8 @@ func TestWatchOfAClusterAPIDeployment(t *testing.T) {
 	w := newBackendWithClusterAPI(newClusterAPIObjects())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	d, err := w.ClusterAPI.Client.Deployments("shop").Get(ctx, "d", metav1.GetOptions{})
-	require.NoError(t, err)
-	d.Spec.Paused = new(true)
-	_, err = w.ClusterAPI.Client.Deployments("shop").Update(ctx, d, metav1.UpdateOptions{})
+	_, err := w.ClusterAPI.Client.Deployments("shop").
+		Patch(ctx, "d", types.MergePatchType, []byte(`{"spec":{"paused":true}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = w.Run(ctx, Command(w.Environment()), "watch", clusterAPIArgument, "--interval", "1ms")
 	require.ErrorContains(t, err, "shop/d: it is paused: 2 of 3 machines up to date")

@@ -204,11 +204,10 @@ func mutations() []mutation {
 		{
 			"R11",
 			"activities/kube/write.go",
-			`		after.SetManagedFields(nil)
-`,
-			``,
-			"./activities/capi/deployment",
-			"a write of a status removes the field ownership of all others",
+			`written.GetResourceVersion() == before.GetResourceVersion() &&`,
+			`false &&`,
+			"./activities/kube ./activities/capi",
+			"a change that an admission webhook undoes is repeated without a pause",
 		},
 		{
 			"R12",
@@ -972,12 +971,11 @@ func mutations() []mutation {
 		},
 		{
 			"G10",
-			"activities/capi/set.go",
-			`	s.ManagedFields = nil
-`,
-			``,
-			"./activities/capi",
-			"a write of a set's finalizers removes the field ownership of all others",
+			"observe/capi/managedfields.go",
+			`case owned.hasElement(key(item)):`,
+			`case true:`,
+			"./observe/capi/set ./activities/capi",
+			"a set removes the taint of another controller from a machine, again and again",
 		},
 		{
 			"G11",

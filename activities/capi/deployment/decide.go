@@ -138,7 +138,7 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 		}
 		next := d.DeepCopy()
 		capi.SetWatchFilter(next, a.Cache.UpstreamWatchFilter)
-		return a.updateDeployment(ctx, in.Ref, next)
+		return a.patchDeployment(ctx, in.Ref, d, next)
 	case d.DeletionTimestamp != nil && len(tree.Sets) == 0:
 		return a.removeFinalizer(ctx, in.Ref, d)
 	case d.DeletionTimestamp != nil:
@@ -148,7 +148,7 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 		return "", err
 	}
 	if next := deployment.PreparedDeployment(tree); next != nil {
-		return a.updateDeployment(ctx, in.Ref, next)
+		return a.patchDeployment(ctx, in.Ref, d, next)
 	}
 	return d.ResourceVersion, nil
 }
@@ -158,12 +158,8 @@ func (a *Activities) takeOverSets(ctx context.Context, tree deployment.ObjectTre
 	for _, set := range tree.SetsToTakeOver() {
 		next := set.DeepCopy()
 		tree.TakeOverSet(next)
-		patch := map[string]any{"metadata": map[string]any{
-			"labels":     map[string]any{clusterv1.WatchLabel: next.Labels[clusterv1.WatchLabel]},
-			"finalizers": next.Finalizers,
-		}}
 		sets := machineSetClient{a.Cache.Client().MachineSets(set.Namespace)}
-		if _, err := kube.PatchObject(ctx, sets, set, patch); err != nil {
+		if _, err := kube.PatchChanges(ctx, sets, set, next); err != nil {
 			return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: set.Namespace, Name: set.Name, UID: string(set.UID)}, err)
 		}
 	}
@@ -206,9 +202,9 @@ func (a *Activities) releaseDeployment(
 		}
 	}
 	if theirs := capi.UpstreamConditions(d.Status.Conditions); len(theirs) < len(d.Status.Conditions) {
-		d = d.DeepCopy()
-		d.Status.Conditions, d.ManagedFields = theirs, nil
-		if d, err = a.deploymentsClient(ref).UpdateStatus(ctx, d, metav1.UpdateOptions{}); err != nil {
+		next := d.DeepCopy()
+		next.Status.Conditions = theirs
+		if d, err = kube.PatchChanges(ctx, a.deploymentsClient(ref), d, next, "status"); err != nil {
 			return "", kube.ClassifyWriteError(ctx, ref, err)
 		}
 	}
@@ -229,20 +225,17 @@ func (a *Activities) removeFinalizer(
 	next.Finalizers = kube.WithoutItem(d.Finalizers, capi.Finalizer)
 	deployment.RemoveMillwrightAnnotations(next)
 	capi.ReturnForTopology(next, clusterv1.MachineDeploymentTopologyFinalizer, a.Cache.UpstreamWatchFilter)
-	return a.updateDeployment(ctx, ref, next)
+	return a.patchDeployment(ctx, ref, d, next)
 }
 
-// updateDeployment writes a deployment that was read from the caches or live. The result is the resource version of the
+// patchDeployment writes the difference between two states of a deployment. The result is the resource version of the
 // deployment.
-func (a *Activities) updateDeployment(
+func (a *Activities) patchDeployment(
 	ctx context.Context,
 	ref kube.Ref,
-	d *clusterv1.MachineDeployment,
+	d, next *clusterv1.MachineDeployment,
 ) (string, error) {
-	// an update with the cached managed fields would remove the field ownership of other managers
-	d.ManagedFields = nil
-	options := metav1.UpdateOptions{FieldManager: capi.DeploymentFieldManager}
-	written, err := a.deploymentsClient(ref).Update(ctx, d, options)
+	written, err := kube.PatchChanges(ctx, deploymentClient{a.deploymentsClient(ref)}, d, next)
 	if err != nil {
 		return "", kube.ClassifyWriteError(ctx, ref, err)
 	}

@@ -210,8 +210,9 @@ func TestRollOutANewTemplateAndRestoreTheOldOne(t *testing.T) {
 
 	// the sets must be older than rollout.after, but all steps together take less than a second
 	for _, s := range w.ClusterAPISets() {
-		s.CreationTimestamp = capitest.MinutesBeforeNoon(60)
-		_, err := w.ClusterAPIServer.Client.MachineSets("shop").Update(t.Context(), s, metav1.UpdateOptions{})
+		older := s.DeepCopy()
+		older.CreationTimestamp = capitest.MinutesBeforeNoon(60)
+		_, err := kube.PatchChanges(t.Context(), w.ClusterAPIServer.Client.MachineSets("shop"), s, older)
 		require.NoError(t, err)
 	}
 	changeDeployment(w, func(d *clusterv1.MachineDeployment) { d.Spec.Rollout.After = metav1.Now().Rfc3339Copy() })
@@ -243,9 +244,10 @@ func sizesByRevision(w *activitiestest.World) map[string]int32 {
 // changeDeployment changes deployment d as a person does.
 func changeDeployment(w *activitiestest.World, how capitest.DeploymentChange) {
 	w.T.Helper()
-	d := w.ClusterAPIDeployment("d").DeepCopy()
-	how(d)
-	_, err := w.ClusterAPIServer.Client.Deployments("shop").Update(w.T.Context(), d, metav1.UpdateOptions{})
+	d := w.ClusterAPIDeployment("d")
+	changed := d.DeepCopy()
+	how(changed)
+	_, err := kube.PatchChanges(w.T.Context(), w.ClusterAPIServer.Client.Deployments("shop"), d, changed)
 	require.NoError(w.T, err)
 }
 
@@ -346,15 +348,17 @@ func reconcileSets(w *activitiestest.World) (acted bool) {
 			acted = true
 		}
 		if s.DeletionTimestamp != nil && len(own) == 0 {
-			s.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
-			_, err := sets.Update(w.T.Context(), s, metav1.UpdateOptions{})
+			released := s.DeepCopy()
+			released.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
+			_, err := kube.PatchChanges(w.T.Context(), sets, s, released)
 			require.NoError(w.T, err)
 			acted = true
 			continue
 		}
 		if s.Status.ObservedGeneration != s.Generation || capi.ValueOrZero(s.Status.Replicas) != int32(wanted) {
-			s.Status.ObservedGeneration, s.Status.Replicas = s.Generation, new(int32(wanted))
-			_, err := sets.UpdateStatus(w.T.Context(), s, metav1.UpdateOptions{})
+			counted := s.DeepCopy()
+			counted.Status.ObservedGeneration, counted.Status.Replicas = s.Generation, new(int32(wanted))
+			_, err := kube.PatchChanges(w.T.Context(), sets, s, counted, "status")
 			require.NoError(w.T, err)
 			acted = true
 		}

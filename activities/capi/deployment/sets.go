@@ -125,12 +125,6 @@ func (m fieldManagerClient[T, L]) Patch(
 	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
 }
 
-// Update updates an object.
-func (m fieldManagerClient[T, L]) Update(ctx context.Context, object T, o metav1.UpdateOptions) (T, error) {
-	o.FieldManager = capi.DeploymentFieldManager
-	return m.TypedClient.Update(ctx, object, o)
-}
-
 // ChangeClusterAPISets changes and deletes sets. See KindAdapter.ChangeSets.
 func (a *Activities) ChangeClusterAPISets(ctx context.Context, in activities.SetChanges) (kube.MinVersions, error) {
 	return a.clusterAPIKindAdapter().ChangeSets(ctx, in)

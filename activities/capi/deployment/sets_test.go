@@ -157,7 +157,7 @@ func TestChangeSets(t *testing.T) {
 			func(t *testing.T, s *clusterv1.MachineSet) {
 				assert.True(t, metav1.IsControlledBy(s, capitest.NewPreparedDeployment(3)))
 			},
-			[]string{"update machinesets"},
+			[]string{"patch machinesets"},
 			[]string{"Normal SuccessfulAdopt Adopted MachineSet: s: because"},
 		},
 		{
@@ -188,7 +188,7 @@ func TestChangeSets(t *testing.T) {
 				assert.Equal(t, capitest.WatchFilter, s.Labels[clusterv1.WatchLabel])
 				assert.Equal(t, "v1.30.0", s.Spec.Template.Spec.Version, "only what changes in place")
 			},
-			[]string{"update machinesets"},
+			[]string{"patch machinesets"},
 			nil,
 		},
 		{
@@ -200,7 +200,7 @@ func TestChangeSets(t *testing.T) {
 				assert.Equal(t, "4", s.Annotations[clusterv1.RevisionAnnotation])
 				assert.Equal(t, "1", s.Annotations["machinedeployment.clusters.x-k8s.io/revision-history"])
 			},
-			[]string{"update machinesets", "patch machinedeployments"},
+			[]string{"patch machinesets", "patch machinedeployments"},
 			nil,
 		},
 		{
@@ -280,7 +280,7 @@ func TestResizeSucceedsIfOnlyStatusChanged(t *testing.T) {
 	w, a := newWorld(t, d, s)
 	changed := s.DeepCopy()
 	changed.Status.ReadyReplicas = new(int32(1))
-	_, err := w.ClusterAPIServer.Client.MachineSets("shop").UpdateStatus(t.Context(), changed, metav1.UpdateOptions{})
+	_, err := kube.PatchChanges(t.Context(), w.ClusterAPIServer.Client.MachineSets("shop"), s, changed, "status")
 	require.NoError(t, err)
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, a.ChangeClusterAPISets, activities.SetChanges{
 		Deployment: activitiestest.NewRef(d),

@@ -47,7 +47,7 @@ func (a *Activities) ReportClusterAPIDeployment(ctx context.Context, in activiti
 		}
 		return d, changed, nil
 	}
-	_, after, err := kube.WriteStatus(ctx, in.ReadInput, a.deploymentsClient(in.Ref), look)
+	_, after, err := kube.PatchStatus(ctx, in.ReadInput, a.deploymentsClient(in.Ref), look)
 	if err != nil {
 		return "", err
 	}

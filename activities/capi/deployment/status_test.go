@@ -6,9 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
@@ -61,7 +59,7 @@ func TestReportIsSavedFormattedAndCompared(t *testing.T) {
 	)
 	assert.Equal(t, "rollout-1", observed.CurrentRolloutID(after))
 	assert.Equal(t, "it takes time", observed.CurrentOperation(after).WaitsFor)
-	assert.Equal(t, []string{"patch machinedeployments", "update machinedeployments/status"}, w.MutatingRequests())
+	assert.Equal(t, []string{"patch machinedeployments", "patch machinedeployments/status"}, w.MutatingRequests())
 	for _, kind := range []string{"Available", "Progressing", "RollingOut", "MachinesReady", "Deleting", "Paused"} {
 		assert.NotEmpty(t, capi.ConditionOfType(after.Status.Conditions, kind).Type, kind)
 	}
@@ -155,7 +153,7 @@ func TestFinalizeClusterAPIDeployment(t *testing.T) {
 		)
 		_, err := activitiestest.RunActivity[string](w, a.FinalizeClusterAPIDeployment, newDecisionInput(d, true).ReadInput)
 		require.NoError(t, err)
-		assert.Equal(t, []string{"patch machinesets", "update machinedeployments"}, w.MutatingRequests())
+		assert.Equal(t, []string{"patch machinesets", "patch machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, "theirs", w.ClusterAPISet("s").Labels[clusterv1.WatchLabel])
 		assert.NotContains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFormerReplicas)
 		assert.Equal(t, "mine", w.ClusterAPISet("r").Labels[clusterv1.WatchLabel], "another value stays")
@@ -199,7 +197,7 @@ func TestRollBackClusterAPIDeployment(t *testing.T) {
 		after := w.ClusterAPIDeployment("d")
 		assert.Equal(t, "v1.30.0", after.Spec.Template.Spec.Version)
 		assert.NotContains(t, after.Annotations, v1alpha1.AnnotationRollbackTo)
-		assert.Equal(t, []string{"update machinedeployments"}, w.MutatingRequests())
+		assert.Equal(t, []string{"patch machinedeployments"}, w.MutatingRequests())
 		assert.Equal(t, []string{"Normal DeploymentRollback because"}, w.TakeNewEvents())
 	})
 	t.Run("there is nothing to return to", func(t *testing.T) {
@@ -342,33 +340,4 @@ func TestNoActivityChangesACachedObject(t *testing.T) {
 	for was, is := range before {
 		assert.Equal(t, was, is)
 	}
-}
-
-// The caches keep only Millwright's managed fields. A status update with cached managed fields would remove the field
-// ownership of others.
-func TestAStatusFromTheCachesHasNoManagedFields(t *testing.T) {
-	d := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) {
-		d.ManagedFields = []metav1.ManagedFieldsEntry{
-			{Manager: "kubectl", Operation: "Apply"},
-			{Manager: capi.DeploymentFieldManager, Operation: "Update"},
-		}
-	})
-	w, a := newWorld(t, d)
-	cached, found := w.ClusterAPICache.Deployment("shop/d")
-	require.True(t, found)
-	require.Len(t, cached.ManagedFields, 1)
-	_, err := activitiestest.RunActivity[string](
-		w,
-		a.ReportClusterAPIDeployment,
-		activities.Report{Input: newDecisionInput(d, false)},
-	)
-	require.NoError(t, err)
-	var written int
-	for _, action := range w.ClusterAPIServer.Clientset.Actions() {
-		if update, is := action.(clienttesting.UpdateAction); is {
-			written++
-			assert.Empty(t, update.GetObject().(*clusterv1.MachineDeployment).ManagedFields)
-		}
-	}
-	assert.Equal(t, 1, written)
 }

@@ -37,19 +37,27 @@ func WithSelector(selector metav1.LabelSelector) SetChange {
 
 // WithManagedFields adds a managed-fields entry: the manager has applied one label and one annotation with these keys.
 func WithManagedFields(manager string, labels, annotations string) func(*clusterv1.Machine) {
-	return func(m *clusterv1.Machine) {
-		raw := (`{"f:metadata":{"f:labels":{".":{},"f:` + labels + `":{}},"f:annotations":{"f:` + annotations + `":{}}},"f:spec":{"f:version":{}}}`)
-		m.ManagedFields = append(
-			m.ManagedFields,
-			metav1.ManagedFieldsEntry{
-				Manager:    manager,
-				Operation:  metav1.ManagedFieldsOperationApply,
-				FieldsType: "FieldsV1",
-				FieldsV1:   metav1.NewFieldsV1(raw),
-			},
-		)
+	return WithFieldsOf[*clusterv1.Machine](
+		manager,
+		`{"f:metadata":{"f:labels":{".":{},"f:`+labels+`":{}},"f:annotations":{"f:`+annotations+`":{}}},"f:spec":{"f:version":{}}}`,
+	)
+}
+
+// WithFieldsOf adds a managed-fields entry of a manager. The fields are in the format of FieldsV1.
+func WithFieldsOf[T metav1.Object](manager, fields string) func(T) {
+	return func(o T) {
+		o.SetManagedFields(append(o.GetManagedFields(), metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: clusterv1.GroupVersion.String(),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		}))
 	}
 }
+
+// ownedClusterName is a field of a managed-fields entry that no test of the ownership uses.
+const ownedClusterName = `{"f:spec":{"f:clusterName":{}}}`
+
+// WithoutManagedFields removes all managed fields of an object.
+func WithoutManagedFields[T metav1.Object](o T) { o.SetManagedFields(nil) }
 
 // MinutesBeforeNoon returns the time that is this many minutes before Noon.
 func MinutesBeforeNoon(minutes int) metav1.Time {
@@ -138,13 +146,15 @@ func WithAnnotation[T metav1.Object](key, value string) func(T) {
 	}
 }
 
-// NewMachine returns a machine of a set. The machine's node has been ready for an hour.
+// NewMachine returns a machine of a set. The machine's node has been ready for an hour. Millwright owns only the field
+// spec.clusterName.
 func NewMachine(name string, set *clusterv1.MachineSet, change ...MachineChange) *clusterv1.Machine {
-	m := capiset.DesiredMachine(NewOfflineCache(DefaultSettings, cache.PreflightConfig{}), set, name, nil)
+	m := capiset.NewMachine(NewOfflineCache(DefaultSettings, cache.PreflightConfig{}), set, name)
 	m.TypeMeta = metav1.TypeMeta{}
 	labels, annotations, finalizers, owners := m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences
 	m.ObjectMeta = NewMetadata(name)
 	m.Labels, m.Annotations, m.Finalizers, m.OwnerReferences = labels, annotations, finalizers, owners
+	WithFieldsOf[*clusterv1.Machine](capi.MachineSetFieldManager, ownedClusterName)(m)
 	clones := func(ref *clusterv1.ContractVersionedObjectReference) {
 		if capi.IsTemplate(*ref) {
 			*ref = clusterv1.ContractVersionedObjectReference{
@@ -363,6 +373,7 @@ func WithVersion(version string) DeploymentChange {
 }
 
 // NewSetOfDeployment returns a set with its deployment's template. The set has already acted on its present size.
+// Millwright owns only the field spec.clusterName.
 func NewSetOfDeployment(
 	d *clusterv1.MachineDeployment,
 	name string,
@@ -387,6 +398,7 @@ func NewSetOfDeployment(
 	labels, annotations, finalizers, owners := s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences
 	s.ObjectMeta = NewMetadata(name)
 	s.Labels, s.Annotations, s.Finalizers, s.OwnerReferences = labels, annotations, finalizers, owners
+	WithFieldsOf[*clusterv1.MachineSet](capi.DeploymentFieldManager, ownedClusterName)(s)
 	for _, place := range []map[string]string{s.Labels, s.Spec.Selector.MatchLabels, s.Spec.Template.Labels} {
 		place[clusterv1.MachineDeploymentUniqueLabel] = name
 	}

@@ -282,7 +282,9 @@ func TestRolloutFactsOfASet(t *testing.T) {
 		{fact: "ScaleUpDisabled", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true"), want: true},
 		{name: "as Cluster API writes it", fact: "ScaleUpDisabled", set: withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "false"), want: false},
 		{name: "nothing differs", fact: "Drifted", want: false},
-		{fact: "Drifted", set: func(s *clusterv1.MachineSet) { s.Spec.Template.Spec.MinReadySeconds = new(int32(5)) }, want: true},
+		{fact: "Drifted", set: func(s *clusterv1.MachineSet) { s.Spec.MachineNaming.Template = "x" }, want: false},
+		{fact: "Drifted", set: ownedTemplate(capi.DeploymentFieldManager), want: true},
+		{fact: "Drifted", set: ownedTemplate("kubectl-patch"), want: false},
 		{name: "of another template", fact: "Drifted", set: func(s *clusterv1.MachineSet) {
 			capitest.WithFormerTemplate(s)
 			s.Labels[clusterv1.WatchLabel] = "theirs"

@@ -36,18 +36,9 @@ func IsSameTemplate(a, b *clusterv1.MachineTemplateSpec) bool {
 // rolloutRelevantSpec returns the fields of a template's spec that cause a rollout when they change.
 func rolloutRelevantSpec(spec *clusterv1.MachineSpec) clusterv1.MachineSpec {
 	s := *spec.DeepCopy()
-	copyInPlaceFields(&s, &clusterv1.MachineSpec{})
+	capi.CopyInPlaceFields(&s, &clusterv1.MachineSpec{}, capi.AllFields())
 	s.ClusterName, s.ProviderID = "", "" // the Cluster name never changes, and the provider ID belongs to one machine
 	return s
-}
-
-// copyInPlaceFields copies the fields that change existing machines in place.
-func copyInPlaceFields(to, from *clusterv1.MachineSpec) {
-	from = from.DeepCopy()
-	to.MinReadySeconds = from.MinReadySeconds
-	to.ReadinessGates = from.ReadinessGates
-	to.Deletion = from.Deletion
-	to.Taints = from.Taints
 }
 
 // rolloutAnnotationPrefix is the prefix of annotation keys about the rollout of a deployment.
@@ -78,9 +69,9 @@ func isCopiedAnnotation(key string, current bool) bool {
 }
 
 // CopyDeploymentFields copies the parts that change in place from the deployment to a set, and reports whether anything
-// differed. The parameter current is true if the set is the current set. CopyDeploymentFields keeps the labels and
-// annotations of other writers. CopyDeploymentFields removes labels and annotations that Millwright copied earlier and
-// that the deployment no longer has.
+// differed. The parameter current is true if the set is the current set. CopyDeploymentFields keeps what other writers
+// added to the set. CopyDeploymentFields removes what Millwright or Cluster API's controller copied earlier and the
+// deployment no longer has.
 func (f ObjectTree) CopyDeploymentFields(set *clusterv1.MachineSet, current bool) (changed bool) {
 	before := set.DeepCopy()
 	d := f.Deployment
@@ -90,47 +81,74 @@ func (f ObjectTree) CopyDeploymentFields(set *clusterv1.MachineSet, current bool
 			annotations[key] = value
 		}
 	}
-	ownLabels, ownAnnotations := capi.AppliedKeys(set, capi.DeploymentFieldManager)
-	updateEntries(&set.Labels, labels, ownLabels)
-	updateEntries(
-		&set.Annotations,
-		annotations,
-		slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopiedAnnotation(key, current) }),
-	)
+	owned := capi.FieldsOwnedBy(set, capi.SetFieldManagers())
+	ownLabels, ownAnnotations := owned.AppliedKeys()
+	ownAnnotations = slices.DeleteFunc(ownAnnotations, func(key string) bool { return !isCopiedAnnotation(key, current) })
+	set.Labels = capi.UpdateEntries(set.Labels, labels, ownLabels)
+	set.Annotations = capi.UpdateEntries(set.Annotations, annotations, ownAnnotations)
 
 	if current {
 		deployment.RecordFailedRolloutOnSet(set, RecordedRollout(d))
 	}
 
-	spec := &set.Spec
-	spec.Deletion.Order, spec.MachineNaming = d.Spec.Deletion.Order, d.Spec.MachineNaming
-	copyInPlaceFields(&spec.Template.Spec, &d.Spec.Template.Spec)
-	spec.Template.Annotations = f.templateAnnotations(set, current)
-	spec.Template.Labels = maps.Clone(d.Spec.Template.Labels)
-	// copies the template hash from the set's selector
-	updateEntries(&spec.Template.Labels, spec.Selector.MatchLabels, nil)
-	updateEntries(&spec.Template.Labels, map[string]string{clusterv1.ClusterNameLabel: d.Spec.ClusterName}, nil)
+	copied := clusterv1.MachineSet{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}}
+	copied.Spec.Deletion.Order, copied.Spec.MachineNaming = d.Spec.Deletion.Order, d.Spec.MachineNaming
+	copied.Spec.Template = f.templateForSet(set, current)
+	copySpec(&set.Spec, &copied.Spec, owned.Within("spec"))
+	if set.UID != "" && !capi.HasManagedFields(set, capi.SetFieldManagers()) {
+		capi.ClaimFields(set, capi.DeploymentFieldManager, copied)
+	}
 	return !equality.Semantic.DeepEqual(before, set)
 }
 
-// templateAnnotations returns the annotations that the template of a set must have: the annotations of the deployment's
-// template and, for a former set, the revision that replaces the set's machines. The set copies the revision annotation
-// to its machines. Core's watch filter drops the events of Millwright's sets and deployments, but not the events of
-// machines. When the annotation changes, core writes the machine's condition UpToDate and the taint of its node (ADR
-// 0090). A set without machines keeps its revision annotation.
-func (f ObjectTree) templateAnnotations(set *clusterv1.MachineSet, current bool) map[string]string {
-	annotations := maps.Clone(f.Deployment.Spec.Template.Annotations)
-	by := set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
+// copySpec copies the parts of a set's spec that change in place. The owned fields are relative to the spec.
+func copySpec(to, from *clusterv1.MachineSetSpec, owned capi.OwnedFields) {
+	capi.CopyOwnedValue(&to.Deletion.Order, from.Deletion.Order, owned.Within("deletion").Has("order"))
+	capi.CopyOwnedValue(
+		&to.MachineNaming.Template,
+		from.MachineNaming.Template,
+		owned.Within("machineNaming").Has("template"),
+	)
+	owned = owned.Within("template")
+	capi.CopyInPlaceFields(&to.Template.Spec, &from.Template.Spec, owned.Within("spec"))
+	ownLabels, ownAnnotations := owned.AppliedKeys()
+	ownAnnotations = append(ownAnnotations, v1alpha1.AnnotationReplacedByRevision)
+	to.Template.Labels = capi.UpdateEntries(to.Template.Labels, from.Template.Labels, ownLabels)
+	to.Template.Annotations = capi.UpdateEntries(to.Template.Annotations, from.Template.Annotations, ownAnnotations)
+}
+
+// templateForSet returns the parts of the deployment's template that change in place, as a set needs them: with the
+// labels of the set's selector, which contain the hash of the template, and with the label of the Cluster.
+func (f ObjectTree) templateForSet(set *clusterv1.MachineSet, current bool) (t clusterv1.MachineTemplateSpec) {
+	from := &f.Deployment.Spec.Template
+	capi.CopyInPlaceFields(&t.Spec, &from.Spec, capi.AllFields())
+	t.Labels = capi.UpdateEntries(from.Labels, set.Spec.Selector.MatchLabels, nil)
+	t.Labels = capi.UpdateEntries(
+		t.Labels,
+		map[string]string{clusterv1.ClusterNameLabel: f.Deployment.Spec.ClusterName},
+		nil,
+	)
+	t.Annotations = maps.Clone(from.Annotations)
+	if by := f.replacedByRevision(set, current); by != "" {
+		t.Annotations = capi.UpdateEntries(t.Annotations, map[string]string{v1alpha1.AnnotationReplacedByRevision: by}, nil)
+	}
+	return t
+}
+
+// replacedByRevision returns the revision that replaces the machines of a former set; empty for the current set. The
+// template of the set has the revision as an annotation, which the set copies to its machines. Core's watch filter
+// drops the events of Millwright's sets and deployments, but not the events of machines. When the annotation changes,
+// core writes the machine's condition UpToDate and the taint of its node (ADR 0090). A set without machines keeps its
+// revision annotation.
+func (f ObjectTree) replacedByRevision(set *clusterv1.MachineSet, current bool) string {
 	switch revision := Revision(f.Deployment); {
 	case current:
-		by = ""
+		return ""
 	case Revision(set) < revision && (capi.ValueOrZero(set.Spec.Replicas) > 0 || capi.ValueOrZero(set.Status.Replicas) > 0):
-		by = strconv.FormatInt(revision, 10)
+		return strconv.FormatInt(revision, 10)
+	default:
+		return set.Spec.Template.Annotations[v1alpha1.AnnotationReplacedByRevision]
 	}
-	if by != "" {
-		updateEntries(&annotations, map[string]string{v1alpha1.AnnotationReplacedByRevision: by}, nil)
-	}
-	return annotations
 }
 
 // labelsForSet returns the labels that a set of the deployment must have.
@@ -149,19 +167,6 @@ func (f ObjectTree) labelsForSet(set *clusterv1.MachineSet) map[string]string {
 		labels[clusterv1.WatchLabel] = f.Cache.WatchFilter
 	}
 	return labels
-}
-
-// updateEntries sets the wanted entries, and removes Millwright's own entries that are not wanted.
-func updateEntries(all *map[string]string, wanted map[string]string, own []string) {
-	for _, key := range own {
-		if _, stays := wanted[key]; !stays {
-			delete(*all, key)
-		}
-	}
-	if *all == nil && len(wanted) > 0 {
-		*all = map[string]string{}
-	}
-	maps.Copy(*all, wanted)
 }
 
 // NewSet returns the set that a decision creates. The set's name and hash derive from the template, the revision and
@@ -208,8 +213,8 @@ func (f ObjectTree) NewSet(as rollout.SetCreation, attempt int, now time.Time) (
 		set.Annotations[v1alpha1.AnnotationCreatedFor] = after.UTC().Format(time.RFC3339)
 	}
 	set.Spec.Template.Spec.ClusterName = d.Spec.ClusterName
-	updateEntries(
-		&set.Spec.Selector.MatchLabels,
+	set.Spec.Selector.MatchLabels = capi.UpdateEntries(
+		set.Spec.Selector.MatchLabels,
 		map[string]string{clusterv1.MachineDeploymentUniqueLabel: hash, clusterv1.ClusterNameLabel: d.Spec.ClusterName},
 		nil,
 	)
@@ -244,7 +249,7 @@ func (f ObjectTree) IsWantedSet(found *clusterv1.MachineSet, as rollout.SetCreat
 // restored machines.
 func RestoreTemplateFromSet(d *clusterv1.MachineDeployment, set *clusterv1.MachineSet, now time.Time) {
 	spec := set.Spec.Template.Spec.DeepCopy()
-	copyInPlaceFields(spec, &d.Spec.Template.Spec)
+	capi.CopyInPlaceFields(spec, &d.Spec.Template.Spec, capi.AllFields())
 	d.Spec.Template.Spec = *spec
 	if set.CreationTimestamp.Time.Before(ReachedRolloutAfterTime(d, now)) {
 		d.Spec.Rollout.After = metav1.Time{}

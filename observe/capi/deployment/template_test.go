@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
@@ -174,6 +175,10 @@ func TestTheTemplateOfAFormerSetNamesTheNextRevision(t *testing.T) {
 	require.True(t, f.CopyDeploymentFields(former, true), "it is put back")
 	assert.NotContains(t, former.Spec.Template.Annotations, key)
 	d.Spec.Template.Annotations = nil
+	capitest.WithFieldsOf[*clusterv1.MachineSet](
+		capi.DeploymentFieldManager,
+		`{"f:spec":{"f:template":{"f:metadata":{"f:annotations":{"f:team":{}}}}}}`,
+	)(former)
 	former.Spec.Replicas = new(int32(1))
 	require.True(t, f.CopyDeploymentFields(former, false), "the deployment's template has no annotations")
 	assert.Equal(t, map[string]string{key: "4"}, former.Spec.Template.Annotations)
@@ -185,14 +190,17 @@ func TestCopyDeploymentFieldsRemovesLostEntries(t *testing.T) {
 	s := capitest.NewSetOfDeployment(d, "s", 3, 1)
 	s.Labels["was"], s.Annotations["was"], s.Annotations["of-others"] = "there", "there", "stays"
 	owned := func(manager string) {
-		s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, FieldsV1: metav1.NewFieldsV1(
+		capitest.WithFieldsOf[*clusterv1.MachineSet](
+			manager,
 			`{"f:metadata":{"f:labels":{"f:was":{}},"f:annotations":{"f:was":{},"f:machinedeployment.clusters.x-k8s.io/revision":{}}}}`,
-		)}}
+		)(
+			s,
+		)
 	}
 	f := newObjectTree(d, s)
 	owned("kubectl")
 	require.False(t, f.CopyDeploymentFields(s, true), "another manager wrote it")
-	owned(capi.DeploymentFieldManager)
+	owned("capi-machinedeployment")
 	require.True(t, f.CopyDeploymentFields(s, true))
 	assert.NotContains(t, s.Labels, "was")
 	assert.NotContains(t, s.Annotations, "was")
@@ -201,6 +209,97 @@ func TestCopyDeploymentFieldsRemovesLostEntries(t *testing.T) {
 	assert.False(t, f.CopyDeploymentFields(s, true), "again")
 }
 
+// ownedTemplate adds what the template of the deployment lacks to the template of a set. The fields belong to this
+// manager; without a manager they are the values of a webhook.
+func ownedTemplate(manager string) capitest.SetChange {
+	return func(s *clusterv1.MachineSet) {
+		s.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
+		s.Spec.MachineNaming.Template = "x-{{ .random }}"
+		s.Spec.Template.Labels["theirs"] = "x"
+		s.Spec.Template.Annotations = labels.Merge(s.Spec.Template.Annotations, labels.Set{"theirs": "x"})
+		s.Spec.Template.Spec.MinReadySeconds = new(int32(7))
+		s.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(7))
+		s.Spec.Template.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+		s.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+		if manager != "" {
+			capitest.WithFieldsOf[*clusterv1.MachineSet](manager, `{"f:spec":{
+				"f:deletion":{"f:order":{}},"f:machineNaming":{"f:template":{}},
+				"f:template":{
+					"f:metadata":{"f:labels":{"f:theirs":{}},"f:annotations":{"f:theirs":{}}},
+					"f:spec":{"f:minReadySeconds":{},"f:deletion":{"f:nodeDrainTimeoutSeconds":{}},
+						"f:readinessGates":{"k:{\"conditionType\":\"x\"}":{".":{},"f:conditionType":{}}},
+						"f:taints":{"k:{\"effect\":\"NoSchedule\",\"key\":\"x\"}":{".":{},"f:effect":{},"f:key":{}}}}}}}`)(s)
+		}
+	}
+}
+
+// A set has what the deployment lacks. If Millwright or Cluster API's controller copied it from the deployment, the next
+// copy removes it. If another client or a webhook added it, it stays, and the deployment does not write the set again
+// and again.
+func TestCopyDeploymentFieldsRemovesOnlyWhatADeploymentWrote(t *testing.T) {
+	for manager, removed := range map[string]bool{
+		capi.DeploymentFieldManager: true, "capi-machinedeployment": true, "kubectl-patch": false, "": false,
+	} {
+		t.Run(manager, func(t *testing.T) {
+			d := capitest.NewPreparedDeployment(3)
+			s := capitest.NewSetOfDeployment(d, "s", 3, 1, ownedTemplate(manager))
+			before := s.DeepCopy()
+			f := newObjectTree(d, s)
+			require.Equal(t, removed, f.CopyDeploymentFields(s, true))
+			if !removed {
+				assert.Equal(t, before, s)
+				return
+			}
+			want := capitest.NewSetOfDeployment(d, "s", 3, 1)
+			assert.Equal(t, want.Spec, s.Spec)
+			assert.False(t, f.CopyDeploymentFields(s, true), "again")
+		})
+	}
+}
+
+// clusterctl move and a restore of a backup make all fields their own, and an API server may lose managed fields. The
+// next copy makes Millwright the owner of what the deployment has, so that Millwright later removes what leaves the
+// deployment.
+func TestCopyDeploymentFieldsClaimsTheFieldsOfTheDeployment(t *testing.T) {
+	d := capitest.NewPreparedDeployment(3, withAnnotation("team", "web"), func(d *clusterv1.MachineDeployment) {
+		d.Spec.Deletion.Order = clusterv1.OldestMachineSetDeletionOrder
+		d.Spec.Template.Labels["x"] = "x"
+		d.Spec.Template.Spec.MinReadySeconds = new(int32(7))
+	})
+	s := capitest.NewSetOfDeployment(d, "s", 3, 1, capitest.WithoutManagedFields[*clusterv1.MachineSet])
+	s.Labels["theirs"] = "stays"
+	f := newObjectTree(d, s)
+	require.True(t, f.CopyDeploymentFields(s, true))
+	assert.False(t, f.CopyDeploymentFields(s, true), "again")
+	require.Len(t, s.ManagedFields, 1)
+	assert.Equal(t, capi.DeploymentFieldManager, s.ManagedFields[0].Manager)
+	assert.JSONEq(t, `{
+		"f:metadata":{
+			"f:annotations":{"f:team":{}},
+			"f:labels":{"f:cluster.x-k8s.io/cluster-name":{},"f:cluster.x-k8s.io/deployment-name":{},
+				"f:cluster.x-k8s.io/watch-filter":{},"f:machine-template-hash":{},"f:pool":{},"f:x":{}}},
+		"f:spec":{
+			"f:deletion":{"f:order":{}},
+			"f:template":{
+				"f:metadata":{
+					"f:annotations":{"f:team":{}},
+					"f:labels":{"f:cluster.x-k8s.io/cluster-name":{},"f:machine-template-hash":{},"f:pool":{},"f:x":{}}},
+				"f:spec":{"f:minReadySeconds":{}}}}}`,
+		s.ManagedFields[0].FieldsV1.GetRawString())
+
+	d.Spec.Deletion.Order, d.Spec.Template.Spec.MinReadySeconds = "", nil
+	delete(d.Spec.Template.Labels, "x")
+	delete(d.Annotations, "team")
+	require.True(t, f.CopyDeploymentFields(s, true))
+	assert.Empty(t, s.Spec.Deletion.Order)
+	assert.Nil(t, s.Spec.Template.Spec.MinReadySeconds)
+	assert.NotContains(t, s.Spec.Template.Labels, "x")
+	assert.NotContains(t, s.Labels, "x")
+	assert.NotContains(t, s.Annotations, "team")
+	assert.Equal(t, "stays", s.Labels["theirs"])
+}
+
+// With the finalizer of the topology, Cluster API
 // With the finalizer of the topology, Cluster API deletes the templates of a ClusterClass with their last set.
 func TestNewSetOfATopologyHasTheTopologyFinalizer(t *testing.T) {
 	d := capitest.NewPreparedDeployment(3)

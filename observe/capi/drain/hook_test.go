@@ -52,7 +52,7 @@ func TestDrainsNodesOfSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c, _ := capitest.StartCaches(t, row.objects...)
 			assert.Equal(t, row.want, capidrain.DrainsNodesOfSet(c, row.set))
-			m := capiset.DesiredMachine(c, row.set, "m", nil)
+			m := capiset.NewMachine(c, row.set, "m")
 			assert.Equal(t, row.want, capidrain.HasDrainHook(m))
 			_, excluded := m.Annotations[clusterv1.ExcludeNodeDrainingAnnotation]
 			assert.Equal(t, row.want, excluded)
@@ -89,11 +89,11 @@ func TestMachineExcludedByAPersonGetsNoHook(t *testing.T) {
 		capitest.WithAnnotation[*clusterv1.Machine](clusterv1.ExcludeNodeDrainingAnnotation, "ann"),
 	)
 	assert.Empty(t, capiset.DriftText(c, m, set))
-	assert.False(t, capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", m)))
+	assert.False(t, capidrain.HasDrainHook(capiset.SyncedMachine(c, set, m)))
 	set.Spec.Template.Annotations[clusterv1.ExcludeNodeDrainingAnnotation] = ""
 	assert.False(
 		t,
-		capidrain.HasDrainHook(capiset.DesiredMachine(c, set, "m", nil)),
+		capidrain.HasDrainHook(capiset.NewMachine(c, set, "m")),
 		"nor do the machines of such a template",
 	)
 }

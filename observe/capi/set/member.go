@@ -2,7 +2,6 @@ package set
 
 import (
 	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -109,14 +108,8 @@ func MachineLabels(c *capi.Cache, set *clusterv1.MachineSet) map[string]string {
 	return result
 }
 
-// DesiredMachine returns the desired state of a machine. The parameter existing is the live machine, or nil for a new
-// machine. DesiredMachine keeps the immutable fields of existing; a new machine has no references to its clones yet.
-func DesiredMachine(
-	c *capi.Cache,
-	set *clusterv1.MachineSet,
-	name string,
-	existing *clusterv1.Machine,
-) *clusterv1.Machine {
+// NewMachine returns a machine that a set creates. The machine has no references to its clones yet.
+func NewMachine(c *capi.Cache, set *clusterv1.MachineSet, name string) *clusterv1.Machine {
 	template := set.Spec.Template.DeepCopy()
 	m := &clusterv1.Machine{
 		TypeMeta: metav1.TypeMeta{APIVersion: clusterv1.GroupVersion.String(), Kind: "Machine"},
@@ -124,7 +117,7 @@ func DesiredMachine(
 			Name:        name,
 			Namespace:   set.Namespace,
 			Labels:      MachineLabels(c, set),
-			Annotations: capidrain.MachineAnnotations(c, set, existing),
+			Annotations: capidrain.MachineAnnotations(c, set, nil),
 			Finalizers:  []string{clusterv1.MachineFinalizer},
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, clusterv1.GroupVersion.WithKind("MachineSet")),
@@ -133,27 +126,41 @@ func DesiredMachine(
 		Spec: template.Spec,
 	}
 	m.Spec.ClusterName = set.Spec.ClusterName
-	if existing != nil {
-		m.Name, m.UID, m.Finalizers = existing.Name, existing.UID, existing.Finalizers
-		m.Spec.Bootstrap.ConfigRef = existing.Spec.Bootstrap.ConfigRef
-		m.Spec.InfrastructureRef = existing.Spec.InfrastructureRef
-		m.Spec.Version, m.Spec.FailureDomain = existing.Spec.Version, existing.Spec.FailureDomain
-	}
 	return m
 }
 
-// DriftText returns which parts of a machine differ from its set's template and may change in place; empty if there
-// are none. For a machine that is being deleted, DriftText compares only the parts that the deletion needs.
+// SyncedMachine returns a machine with the parts of its set's template that change in place. A machine that is being
+// deleted gets only the parts that its deletion needs. SyncedMachine keeps what other writers added to the machine, and
+// removes what Millwright or Cluster API's controller of MachineSets copied earlier and the template no longer has. The
+// machine m stays unchanged.
+func SyncedMachine(c *capi.Cache, set *clusterv1.MachineSet, m *clusterv1.Machine) *clusterv1.Machine {
+	synced := *m // the fields that change are replaced
+	template := &set.Spec.Template
+	owned := capi.FieldsOwnedBy(m, capi.MachineFieldManagers())
+	capi.CopyInPlaceFields(&synced.Spec, &template.Spec, owned.Within("spec"))
+	if m.DeletionTimestamp != nil {
+		return &synced
+	}
+	labels, annotations := MachineLabels(c, set), capidrain.MachineAnnotations(c, set, m)
+	ownLabels, ownAnnotations := owned.AppliedKeys()
+	synced.Labels = capi.UpdateEntries(m.Labels, labels, ownLabels)
+	synced.Annotations = capi.UpdateEntries(m.Annotations, annotations, ownAnnotations)
+	if !capi.HasManagedFields(m, capi.MachineFieldManagers()) {
+		claimed := clusterv1.Machine{ObjectMeta: metav1.ObjectMeta{Labels: labels, Annotations: annotations}}
+		capi.CopyInPlaceFields(&claimed.Spec, &template.Spec, capi.AllFields())
+		capi.ClaimFields(&synced, capi.MachineSetFieldManager, claimed)
+	}
+	return &synced
+}
+
+// DriftText returns which parts of a machine differ from SyncedMachine; empty if there are none.
 func DriftText(c *capi.Cache, m *clusterv1.Machine, set *clusterv1.MachineSet) string {
-	have, want := &m.Spec, &set.Spec.Template.Spec
-	alive := m.DeletionTimestamp == nil
-	labels, annotations := capi.AppliedKeys(m, capi.MachineSetFieldManager)
+	synced := SyncedMachine(c, set, m)
+	have, want := &m.Spec, &synced.Spec
 	return strings.Join(phrase.NonEmptyTexts(
-		phrase.TextIf(alive && needsEntryUpdate(m.Labels, MachineLabels(c, set), labels), "labels"),
-		phrase.TextIf(
-			alive && needsEntryUpdate(m.Annotations, capidrain.MachineAnnotations(c, set, m), annotations),
-			"annotations",
-		),
+		phrase.TextIf(len(m.ManagedFields) != len(synced.ManagedFields), "managedFields"),
+		phrase.TextIf(!maps.Equal(m.Labels, synced.Labels), "labels"),
+		phrase.TextIf(!maps.Equal(m.Annotations, synced.Annotations), "annotations"),
 		phrase.TextIf(!equality.Semantic.DeepEqual(have.ReadinessGates, want.ReadinessGates), "readinessGates"),
 		phrase.TextIf(
 			!areEqualWithDefault(have.Deletion.NodeDrainTimeoutSeconds, want.Deletion.NodeDrainTimeoutSeconds, 0),
@@ -189,18 +196,4 @@ func areEqualWithDefault(a, b *int32, byDefault int32) bool {
 		b = &byDefault
 	}
 	return *a == *b
-}
-
-// needsEntryUpdate reports whether a map lacks a wanted entry, or still has an unwanted key that Millwright applied.
-func needsEntryUpdate(have, want map[string]string, applied []string) bool {
-	for key, value := range want {
-		if now, found := have[key]; !found || now != value {
-			return true
-		}
-	}
-	return slices.ContainsFunc(applied, func(key string) bool {
-		_, wanted := want[key]
-		_, there := have[key]
-		return there && !wanted
-	})
 }

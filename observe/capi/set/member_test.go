@@ -69,7 +69,7 @@ func TestMemberFacts(t *testing.T) {
 		{name: "other labels", fact: "MatchesSelector", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: false},
 		{fact: "Deleting", change: capitest.AsDeletingObject[*clusterv1.Machine], want: true},
 		{fact: "DeletingSince", change: capitest.AsDeletingObject[*clusterv1.Machine], want: capitest.MinutesBeforeNoon(1).Time},
-		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(5)) }, want: "minReadySeconds"},
+		{fact: "Drift", change: func(m *clusterv1.Machine) { m.Labels["pool"] = "x" }, want: "labels"},
 		{name: "none", fact: "Drift", want: ""},
 		{fact: "Phase", want: "Running"},
 		{fact: "Updating", change: withAnnotation(clusterv1.UpdateInProgressAnnotation), want: true},
@@ -227,57 +227,37 @@ func TestLabelValueOfALongSetName(t *testing.T) {
 	assert.Equal(t, "hash_2W8PhQ_z", labelValueOfSetName(strings.Repeat("a", 64)))
 }
 
-func TestDesiredMachine(t *testing.T) {
+func TestNewMachine(t *testing.T) {
 	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		s.Spec.Template.Spec.FailureDomain = "zone-a"
 		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
 		s.Spec.Template.Spec.ClusterName = "" // the webhook sets this field; the ClusterName of the set itself is used
 	})
 	before := set.DeepCopy()
-	t.Run("a new one", func(t *testing.T) {
-		m := capiset.DesiredMachine(newCache(), set, "s-x", nil)
-		assert.Equal(t, metav1.ObjectMeta{
-			Name:        "s-x",
-			Namespace:   capitest.Namespace,
-			Labels:      capiset.MachineLabels(newCache(), set),
-			Annotations: map[string]string{"team": "web"},
-			Finalizers:  []string{clusterv1.MachineFinalizer},
-			OwnerReferences: []metav1.OwnerReference{
-				{
-					APIVersion:         "cluster.x-k8s.io/v1beta2",
-					Kind:               "MachineSet",
-					Name:               "s",
-					UID:                "uid-s",
-					Controller:         new(true),
-					BlockOwnerDeletion: new(true),
-				},
+	m := capiset.NewMachine(newCache(), set, "s-x")
+	assert.Equal(t, metav1.ObjectMeta{
+		Name:        "s-x",
+		Namespace:   capitest.Namespace,
+		Labels:      capiset.MachineLabels(newCache(), set),
+		Annotations: map[string]string{"team": "web"},
+		Finalizers:  []string{clusterv1.MachineFinalizer},
+		OwnerReferences: []metav1.OwnerReference{
+			{
+				APIVersion:         "cluster.x-k8s.io/v1beta2",
+				Kind:               "MachineSet",
+				Name:               "s",
+				UID:                "uid-s",
+				Controller:         new(true),
+				BlockOwnerDeletion: new(true),
 			},
-		}, m.ObjectMeta)
-		assert.Equal(t, metav1.TypeMeta{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, m.TypeMeta)
-		assert.Equal(t, "c", m.Spec.ClusterName)
-		assert.Equal(t, "v1.31.2", m.Spec.Version)
-		assert.Equal(t, "zone-a", m.Spec.FailureDomain)
-	})
-	t.Run("one that exists keeps what does not change in place", func(t *testing.T) {
-		existing := capitest.NewMachine("s-x", set, func(m *clusterv1.Machine) {
-			m.Finalizers = append(m.Finalizers, "example.com/theirs")
-			m.Spec.Version, m.Spec.FailureDomain, m.Spec.MinReadySeconds = "v1.30.0", "zone-b", nil
-			m.Labels, m.Annotations = map[string]string{"theirs": "x"}, map[string]string{"theirs": "x"}
-		})
-		was := existing.DeepCopy()
-		m := capiset.DesiredMachine(newCache(), set, "ignored", existing)
-		assert.Equal(t, []any{existing.Name, existing.UID, existing.Finalizers}, []any{m.Name, m.UID, m.Finalizers})
-		assert.Equal(t, existing.Spec.Bootstrap, m.Spec.Bootstrap)
-		assert.Equal(t, existing.Spec.InfrastructureRef, m.Spec.InfrastructureRef)
-		assert.Equal(t, []string{"v1.30.0", "zone-b"}, []string{m.Spec.Version, m.Spec.FailureDomain})
-		assert.Equal(t, new(int32(5)), m.Spec.MinReadySeconds, "this one changes in place")
-		assert.Equal(t, capiset.MachineLabels(newCache(), set), m.Labels)
-		assert.Equal(t, map[string]string{"team": "web"}, m.Annotations)
-		assert.Empty(t, m.ResourceVersion, "an apply has no precondition")
-		assert.Equal(t, was, existing)
-	})
+		},
+	}, m.ObjectMeta)
+	assert.Equal(t, metav1.TypeMeta{APIVersion: "cluster.x-k8s.io/v1beta2", Kind: "Machine"}, m.TypeMeta)
+	assert.Equal(t, "c", m.Spec.ClusterName)
+	assert.Equal(t, "v1.31.2", m.Spec.Version)
+	assert.Equal(t, "zone-a", m.Spec.FailureDomain)
 	assert.Equal(t, before, set, "the set belongs to a cache")
-	capiset.DesiredMachine(newCache(), set, "s-x", nil).Annotations["x"] = "y"
+	capiset.NewMachine(newCache(), set, "s-x").Annotations["x"] = "y"
 	assert.Equal(t, before, set, "and shares nothing with the machine")
 }
 
@@ -291,11 +271,11 @@ func TestDriftText(t *testing.T) {
 	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.MachineChange {
 		return func(m *clusterv1.Machine) { change(&m.Spec.Deletion) }
 	}
-	gate := func(m *clusterv1.Machine) {
-		m.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
-	}
-	taint := func(m *clusterv1.Machine) {
-		m.Spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+	owned := func(change capitest.MachineChange) capitest.MachineChange {
+		return combineMachineChanges(
+			change,
+			capitest.WithFieldsOf[*clusterv1.Machine](capi.MachineSetFieldManager, ownedSpec),
+		)
 	}
 	for _, row := range []struct {
 		name   string
@@ -314,17 +294,14 @@ func TestDriftText(t *testing.T) {
 		{"an annotation has another value", func(m *clusterv1.Machine) { m.Annotations["team"] = "x" }, "annotations", ""},
 		{"an annotation of others", annotation, "", ""},
 		{"an annotation that Millwright applied and that is wanted no more", combineMachineChanges(annotation, capitest.WithManagedFields(capi.MachineSetFieldManager, "pool", "theirs")), "annotations", ""},
-		{"readiness gates", gate, "readinessGates", "readinessGates"},
-		{"drain timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }), "nodeDrainTimeoutSeconds", "nodeDrainTimeoutSeconds"},
-		{"no drain timeout is one of 0", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) }), "", ""},
-		{"detach timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeVolumeDetachTimeoutSeconds = new(int32(7)) }), "nodeVolumeDetachTimeoutSeconds", "nodeVolumeDetachTimeoutSeconds"},
-		{"deletion timeout", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(7)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
-		{"a deletion timeout of 0 is unlimited", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(0)) }), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
-		{"the default of the webhook", deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(10)) }), "", ""},
-		{"minReadySeconds", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) }, "minReadySeconds", "minReadySeconds"},
-		{"no minReadySeconds is 0", func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }, "", ""},
-		{"taints", taint, "taints", "taints"},
-		{"several", combineMachineChanges(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil }), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"a deletion timeout of 0 is unlimited", owned(deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(0)) })), "nodeDeletionTimeoutSeconds", "nodeDeletionTimeoutSeconds"},
+		{"the default of the webhook", owned(deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(10)) })), "", ""},
+		{"no drain timeout is one of 0", owned(deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(0)) })), "", ""},
+		{"no minReadySeconds is 0", owned(func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(0)) }), "", ""},
+		{"several", owned(combineMachineChanges(gate, taint, func(m *clusterv1.Machine) { m.Labels = nil })), "labels, readinessGates, taints", "readinessGates, taints"},
+		{"without managed fields", capitest.WithoutManagedFields[*clusterv1.Machine], "managedFields", ""},
+		{"with managed fields of Cluster API only", combineMachineChanges(capitest.WithoutManagedFields, capitest.WithManagedFields("capi-machineset", "pool", "team")), "", ""},
+		{"with managed fields of the status only", func(m *clusterv1.Machine) { m.ManagedFields[0].Subresource = "status" }, "managedFields", ""},
 		{"what does not change in place", func(m *clusterv1.Machine) {
 			m.Spec.Version, m.Spec.FailureDomain, m.Spec.ProviderID = "v1.0.0", "elsewhere", "x://y"
 			m.Spec.Bootstrap.DataSecretName = new("data")
@@ -344,9 +321,113 @@ func TestDriftText(t *testing.T) {
 	}
 }
 
-// A machine in its desired state has no drift, with any template. Otherwise the set would write the machine again and
-// again.
-func TestADesiredMachineHasNoDrift(t *testing.T) {
+// ownedSpec is a managed-fields entry with the fields of a spec that change in place.
+const ownedSpec = `{"f:spec":{"f:minReadySeconds":{},
+	"f:deletion":{".":{},"f:nodeDrainTimeoutSeconds":{},"f:nodeVolumeDetachTimeoutSeconds":{},"f:nodeDeletionTimeoutSeconds":{}},
+	"f:readinessGates":{".":{},"k:{\"conditionType\":\"x\"}":{".":{},"f:conditionType":{},"f:polarity":{}}},
+	"f:taints":{".":{},"k:{\"effect\":\"NoSchedule\",\"key\":\"x\"}":{".":{},"f:effect":{},"f:key":{},"f:value":{}}}}}`
+
+func gate(m *clusterv1.Machine) {
+	m.Spec.ReadinessGates = append(
+		m.Spec.ReadinessGates,
+		clusterv1.MachineReadinessGate{ConditionType: "x", Polarity: clusterv1.NegativePolarityCondition},
+	)
+}
+
+func taint(m *clusterv1.Machine) {
+	m.Spec.Taints = append(
+		m.Spec.Taints,
+		clusterv1.MachineTaint{Key: "x", Value: "y", Effect: corev1.TaintEffectNoSchedule},
+	)
+}
+
+// The template lacks what the machine has. If Millwright or Cluster API's controller of MachineSets wrote it, a sync
+// removes it. If another client, controller or webhook added it, it stays, and the set does not sync again and again.
+func TestASyncRemovesOnlyWhatASetWrote(t *testing.T) {
+	deletion := func(change func(*clusterv1.MachineDeletionSpec)) capitest.MachineChange {
+		return func(m *clusterv1.Machine) { change(&m.Spec.Deletion) }
+	}
+	set := capitest.NewSet("s", 1)
+	for drift, change := range map[string]capitest.MachineChange{
+		"readinessGates":          gate,
+		"taints":                  taint,
+		"minReadySeconds":         func(m *clusterv1.Machine) { m.Spec.MinReadySeconds = new(int32(7)) },
+		"nodeDrainTimeoutSeconds": deletion(func(d *clusterv1.MachineDeletionSpec) { d.NodeDrainTimeoutSeconds = new(int32(7)) }),
+		"nodeVolumeDetachTimeoutSeconds": deletion(
+			func(d *clusterv1.MachineDeletionSpec) { d.NodeVolumeDetachTimeoutSeconds = new(int32(7)) },
+		),
+		"nodeDeletionTimeoutSeconds": deletion(
+			func(d *clusterv1.MachineDeletionSpec) { d.NodeDeletionTimeoutSeconds = new(int32(7)) },
+		),
+	} {
+		for manager, removed := range map[string]bool{
+			capi.MachineSetFieldManager: true, "capi-machineset": true, "kubectl-patch": false, "": false,
+		} {
+			t.Run(drift+" of "+manager, func(t *testing.T) {
+				for _, deleting := range []bool{false, true} {
+					m := capitest.NewMachine("m", set, change)
+					if manager != "" { // a webhook's value has no manager
+						capitest.WithFieldsOf[*clusterv1.Machine](manager, ownedSpec)(m)
+					}
+					if deleting {
+						capitest.AsDeletingObject(m)
+					}
+					before := m.DeepCopy()
+					synced := capiset.SyncedMachine(newCache(), set, m)
+					assert.Equal(t, before, m, "the machine belongs to a cache")
+					if !removed {
+						assert.Empty(t, capiset.DriftText(newCache(), m, set))
+						assert.Equal(t, before, synced)
+						continue
+					}
+					assert.Equal(t, drift, capiset.DriftText(newCache(), m, set))
+					assert.Equal(t, capitest.NewMachine("m", set).Spec, synced.Spec)
+					assert.Empty(t, capiset.DriftText(newCache(), synced, set), "the next decision does not repeat the sync")
+				}
+			})
+		}
+	}
+}
+
+// A sync of a machine that another controller has also written keeps the order and the items of the other controller.
+func TestASyncKeepsTheItemsOfOthers(t *testing.T) {
+	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{
+			{ConditionType: "new"},
+			{ConditionType: "both"},
+		}
+		s.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{
+			{Key: "both", Value: "new", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "both", Effect: corev1.TaintEffectNoExecute},
+		}
+	})
+	m := capitest.NewMachine("m", set, func(m *clusterv1.Machine) {
+		m.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{
+			{ConditionType: "theirs"}, {ConditionType: "both", Polarity: clusterv1.NegativePolarityCondition},
+		}
+		m.Spec.Taints = []clusterv1.MachineTaint{
+			{Key: "theirs", Effect: corev1.TaintEffectNoSchedule},
+			{Key: "both", Value: "old", Effect: corev1.TaintEffectNoSchedule},
+		}
+	})
+	synced := capiset.SyncedMachine(newCache(), set, m)
+	assert.Equal(t, []clusterv1.MachineReadinessGate{
+		{
+			ConditionType: "theirs",
+		},
+		{ConditionType: "both", Polarity: clusterv1.NegativePolarityCondition},
+		{ConditionType: "new"},
+	}, synced.Spec.ReadinessGates, "the polarity is theirs")
+	assert.Equal(t, []clusterv1.MachineTaint{
+		{Key: "theirs", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "both", Value: "new", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "both", Effect: corev1.TaintEffectNoExecute},
+	}, synced.Spec.Taints)
+	assert.Empty(t, capiset.DriftText(newCache(), synced, set))
+}
+
+// A sync gives a machine the template of its set, with any template, and the next decision does not repeat the sync.
+func TestASyncedMachineHasNoDrift(t *testing.T) {
 	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
 		spec := &s.Spec.Template.Spec
 		spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
@@ -357,6 +438,7 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 			NodeVolumeDetachTimeoutSeconds: new(int32(2)),
 			NodeDeletionTimeoutSeconds:     new(int32(3)),
 		}
+		spec.Version, spec.FailureDomain = "v1.32.0", "zone-a"
 		s.Spec.Template.Labels["x"], s.Spec.Template.Annotations["y"] = "x", "y"
 	})
 	old := capitest.NewMachine("m", capitest.NewSet("s", 1))
@@ -365,8 +447,61 @@ func TestADesiredMachineHasNoDrift(t *testing.T) {
 		"labels, annotations, readinessGates, nodeDrainTimeoutSeconds, nodeVolumeDetachTimeoutSeconds, nodeDeletionTimeoutSeconds, minReadySeconds, taints",
 		capiset.DriftText(newCache(), old, set),
 	)
-	assert.Empty(t, capiset.DriftText(newCache(), capiset.DesiredMachine(newCache(), set, "m", old), set))
-	assert.Empty(t, capiset.DriftText(newCache(), capiset.DesiredMachine(newCache(), set, "m", nil), set))
+	synced := capiset.SyncedMachine(newCache(), set, old)
+	assert.Empty(t, capiset.DriftText(newCache(), synced, set))
+	assert.Equal(t, old.Spec.Version, synced.Spec.Version, "it does not change in place")
+	assert.Empty(t, synced.Spec.FailureDomain)
+	assert.Equal(t, old.Spec.InfrastructureRef, synced.Spec.InfrastructureRef)
+
+	made := capiset.NewMachine(newCache(), set, "m")
+	made.ManagedFields = old.ManagedFields
+	assert.Empty(t, capiset.DriftText(newCache(), made, set))
+}
+
+// clusterctl move and a restore of a backup make all fields their own, and an API server may lose managed fields. A sync
+// makes Millwright the owner of the template's fields, so that it later removes what leaves the template.
+func TestASyncClaimsTheFieldsOfTheTemplate(t *testing.T) {
+	set := capitest.NewSet("s", 1, func(s *clusterv1.MachineSet) {
+		s.Spec.Template.Labels["x"] = "x"
+		s.Spec.Template.Spec.MinReadySeconds = new(int32(5))
+		s.Spec.Template.Spec.Deletion.NodeDrainTimeoutSeconds = new(int32(1))
+		s.Spec.Template.Spec.ReadinessGates = []clusterv1.MachineReadinessGate{{ConditionType: "x"}}
+		s.Spec.Template.Spec.Taints = []clusterv1.MachineTaint{{Key: "x", Effect: corev1.TaintEffectNoSchedule}}
+	})
+	m := capitest.NewMachine("m", set, capitest.WithoutManagedFields, func(m *clusterv1.Machine) {
+		m.Labels["theirs"] = "x"
+		m.Spec.Taints = append(m.Spec.Taints, clusterv1.MachineTaint{Key: "theirs", Effect: corev1.TaintEffectNoSchedule})
+	}, capitest.WithFieldsOf[*clusterv1.Machine]("clusterctl", ownedSpec))
+	assert.Equal(t, "managedFields", capiset.DriftText(newCache(), m, set))
+	synced := capiset.SyncedMachine(newCache(), set, m)
+	assert.Empty(t, capiset.DriftText(newCache(), synced, set))
+	assert.Len(t, m.ManagedFields, 1)
+	require.Len(t, synced.ManagedFields, 2)
+	assert.Equal(t, "clusterctl", synced.ManagedFields[0].Manager)
+	claim := synced.ManagedFields[1]
+	assert.Equal(
+		t,
+		[]any{capi.MachineSetFieldManager, metav1.ManagedFieldsOperationUpdate, "cluster.x-k8s.io/v1beta2", "FieldsV1"},
+		[]any{claim.Manager, claim.Operation, claim.APIVersion, claim.FieldsType},
+	)
+	assert.JSONEq(t, `{
+		"f:metadata":{
+			"f:annotations":{"f:team":{}},
+			"f:labels":{"f:cluster.x-k8s.io/cluster-name":{},"f:cluster.x-k8s.io/set-name":{},"f:pool":{},"f:x":{}}},
+		"f:spec":{
+			"f:deletion":{"f:nodeDrainTimeoutSeconds":{}},
+			"f:minReadySeconds":{},
+			"f:readinessGates":{"k:{\"conditionType\":\"x\"}":{".":{},"f:conditionType":{}}},
+			"f:taints":{"k:{\"effect\":\"NoSchedule\",\"key\":\"x\"}":{".":{},"f:effect":{},"f:key":{}}}}}`,
+		claim.FieldsV1.GetRawString())
+
+	bare := capiset.SyncedMachine(newCache(), capitest.NewSet("s", 1), synced)
+	assert.Equal(t, []clusterv1.MachineTaint{{Key: "theirs", Effect: corev1.TaintEffectNoSchedule}}, bare.Spec.Taints)
+	assert.Empty(t, bare.Spec.ReadinessGates)
+	assert.Equal(t, clusterv1.MachineDeletionSpec{}, bare.Spec.Deletion)
+	assert.Nil(t, bare.Spec.MinReadySeconds)
+	assert.NotContains(t, bare.Labels, "x")
+	assert.Contains(t, bare.Labels, "theirs")
 }
 
 func TestRemediationReason(t *testing.T) {

@@ -34,7 +34,10 @@ var testRig *rig.Rig
 
 func TestMain(m *testing.M) {
 	os.Exit(
-		rig.Main(m, stack.Options{WithClusterAPI: true}, func(up *rig.Rig) { testRig = up }),
+		rig.Main(m, stack.Options{WithClusterAPI: true}, func(up *rig.Rig) {
+			testRig = up
+			errNewerAPI = serveNewerAPI(context.Background())
+		}),
 	)
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/devstack/component"
@@ -30,12 +31,15 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		machineSetResource,
 		p.poolName,
 		fmt.Sprintf(
-			`{"spec":{"replicas":2,"template":{"metadata":{"labels":{%q:%q}}}}}`,
+			`{"spec":{"replicas":2,"template":{
+				"metadata":{"labels":{%q:%q,"leaves":"x"}},
+				"spec":{"deletion":{"nodeDrainTimeoutSeconds":60},"readinessGates":[{"conditionType":"NodeReady"}]}}}}`,
 			component.WatchFilterLabel,
 			component.UpstreamFilterValue,
 		),
 	)
 	p.awaitReplicaStatus(t, 2)
+	p.awaitMachineLabel(t, "leaves", "x")
 	before := p.machineUIDs(t)
 
 	p.handOver(t, component.MillwrightFilterValue, millwrightFinalizer)
@@ -47,9 +51,18 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		t,
 		machineSetResource,
 		p.poolName,
-		`{"spec":{"template":{"metadata":{"labels":{"by":"millwright"}}}}}`,
+		`{"spec":{"template":{"metadata":{"labels":{"by":"millwright","leaves":null}},"spec":{"deletion":null,"readinessGates":null}}}}`,
 	)
 	p.awaitMachineLabel(t, "by", "millwright")
+	for _, m := range p.listMachines(t) { // also the machines that Cluster API created lose what the template lost
+		assert.NotContains(t, m.GetLabels(), "leaves")
+		assert.NotContains(t, p.getObject(t, devMachineResource, m.GetName()).GetLabels(), "leaves")
+		assert.NotContains(t, p.getObject(t, kubeadmConfigResource, m.GetName()).GetLabels(), "leaves")
+		drain, _, _ := unstructured.NestedInt64(m.Object, "spec", "deletion", "nodeDrainTimeoutSeconds")
+		assert.Zero(t, drain)
+		gates, _, _ := unstructured.NestedSlice(m.Object, "spec", "readinessGates")
+		assert.Empty(t, gates)
+	}
 
 	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
 	p.scale(t, 4)

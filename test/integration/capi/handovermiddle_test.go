@@ -125,41 +125,6 @@ func newStartedNamespace(t *testing.T, name string) testNamespace {
 	return awaitStartedNamespace(t, name)
 }
 
-// The label of a deployment changes in the middle of a rollout, in both directions. Each controller goes on with the
-// rollout of the other, and the bounds of the rollout hold all the time.
-func TestADeploymentIsHandedOverInTheMiddleOfItsRollout(t *testing.T) {
-	s := newStartedNamespace(t, "rolled")
-	const n = 6
-	f := s.newFleet(t, "rolled", n, component.WatchFilterLabel+": "+component.MillwrightFilterValue,
-		component.WatchFilterLabel+": "+component.UpstreamFilterValue,
-		"labels: {pool: NAME}", fmt.Sprintf("labels: {pool: rolled, %s: %s}", component.WatchFilterLabel, component.UpstreamFilterValue))
-	f.awaitMachinesOfTemplate(t, s.name, n)
-	for i, toMillwright := range []bool{true, false} {
-		template := fmt.Sprintf("rolled-%d", i+2)
-		s.newInfrastructureTemplate(t, template)
-		verdict, stop := f.watchBounds(t, rolloutBounds{maxMachines: n + 1, minAvailable: n}), f.sampleMachines(t)
-		f.setInfrastructureTemplate(t, template)
-		rig.Eventually(t, "two machines of the new template", func() (bool, any) {
-			made := f.countMachinesByTemplate(t)
-			return made[template] >= 2, made
-		})
-		if toMillwright {
-			f.setWatchFilter(t, component.MillwrightFilterValue)
-			f.takeOver(t)
-		} else {
-			f.setWatchFilter(t, component.UpstreamFilterValue)
-			f.awaitFinalizer(t, upstreamDeploymentFinalizer)
-		}
-		t.Logf("handed over when the machines were of the templates %v", f.countMachinesByTemplate(t))
-		f.awaitMachinesOfTemplate(t, template, n)
-		verdict()
-		counts := stop()
-		t.Logf("%d samples, %d to %d machines", counts.samples, counts.least, counts.most)
-		assert.LessOrEqual(t, counts.most, n+1)
-		assert.GreaterOrEqual(t, counts.least, n)
-	}
-}
-
 // The label of a set changes while Cluster API's controller or Millwright scales it, in both directions, and also while
 // no worker runs. Machines are counted every 100 ms: never more machines than wanted are deleted or created.
 func TestASetIsHandedOverInTheMiddle(t *testing.T) {
