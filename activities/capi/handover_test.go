@@ -72,7 +72,7 @@ func TestADeletedSetOfClusterAPIIsReturned(t *testing.T) {
 	has := w.ClusterAPISet("s")
 	assert.Equal(t, capitest.DefaultSettings.UpstreamWatchFilter, has.Labels[clusterv1.WatchLabel])
 	assert.Equal(t, []string{clusterv1.MachineSetFinalizer}, has.Finalizers)
-	assert.True(t, decideSet(t, w, s).Gone)
+	assert.False(t, capi.IsMarkedByMillwright(has))
 }
 
 // A set whose label changes back before Millwright has taken it over loses the condition that asks for the hand-over.
@@ -84,11 +84,10 @@ func TestAHandOverThatNobodyWantsAnyMoreIsForgotten(t *testing.T) {
 	label := []byte(`{"metadata":{"labels":{"` + clusterv1.WatchLabel + `":"theirs"}}}`)
 	_, err = w.ClusterAPIServer.Client.MachineSets(s.Namespace).Patch(t.Context(), "s", types.MergePatchType, label, metav1.PatchOptions{})
 	require.NoError(t, err)
-	assert.True(t, decideSet(t, w, s).Free)
 	_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 	require.NoError(t, err)
 	has := w.ClusterAPISet("s")
 	assert.Empty(t, capi.ConditionOfType(has.Status.Conditions, vocabulary.ConditionBlocked).Type)
 	assert.Equal(t, []string{clusterv1.MachineSetFinalizer}, has.Finalizers)
-	assert.True(t, decideSet(t, w, s).Gone)
+	assert.False(t, capi.IsMarkedByMillwright(has))
 }
