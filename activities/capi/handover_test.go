@@ -38,7 +38,11 @@ func TestASetThatClusterAPIMayChangeIsNotTakenOver(t *testing.T) {
 	assert.Empty(t, w.MutatingRequests())
 
 	want := w.ClusterAPISet("s").Status.DeepCopy()
-	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, set.Report{Input: set.Input{ReadInput: activitiestest.NewLiveReadInput(s)}})
+	_, err := activitiestest.RunActivity[string](
+		w,
+		acts.ReportClusterAPISet,
+		set.Report{Input: set.Input{ReadInput: activitiestest.NewLiveReadInput(s)}},
+	)
 	require.NoError(t, err)
 	has := w.ClusterAPISet("s")
 	blocked := capi.ConditionOfType(has.Status.Conditions, vocabulary.ConditionBlocked)
@@ -79,10 +83,15 @@ func TestADeletedSetOfClusterAPIIsReturned(t *testing.T) {
 func TestAHandOverThatNobodyWantsAnyMoreIsForgotten(t *testing.T) {
 	s := capitest.NewSet("s", 3, asUpstreamSet)
 	w, acts := newWorld(t, s)
-	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, set.Report{Input: set.Input{ReadInput: activitiestest.NewLiveReadInput(s)}})
+	_, err := activitiestest.RunActivity[string](
+		w,
+		acts.ReportClusterAPISet,
+		set.Report{Input: set.Input{ReadInput: activitiestest.NewLiveReadInput(s)}},
+	)
 	require.NoError(t, err)
 	label := []byte(`{"metadata":{"labels":{"` + clusterv1.WatchLabel + `":"theirs"}}}`)
-	_, err = w.ClusterAPIServer.Client.MachineSets(s.Namespace).Patch(t.Context(), "s", types.MergePatchType, label, metav1.PatchOptions{})
+	_, err = w.ClusterAPIServer.Client.MachineSets(s.Namespace).
+		Patch(t.Context(), "s", types.MergePatchType, label, metav1.PatchOptions{})
 	require.NoError(t, err)
 	_, err = activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
 	require.NoError(t, err)

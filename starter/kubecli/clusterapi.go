@@ -91,7 +91,10 @@ func (c *ClusterAPIReader) ListDeployments(
 	if err != nil {
 		return nil, fmt.Errorf("list machine deployments of Cluster API: %w", err)
 	}
-	return slices.DeleteFunc(found.Items, func(d clusterv1.MachineDeployment) bool { return !capi.IsMarkedByMillwright(&d) }), nil
+	return slices.DeleteFunc(
+		found.Items,
+		func(d clusterv1.MachineDeployment) bool { return !capi.IsMarkedByMillwright(&d) },
+	), nil
 }
 
 // ListMachines returns the machines in a namespace, or in all namespaces, that one of these sets controls.

@@ -49,7 +49,9 @@ func TestTakeOverADeployment(t *testing.T) {
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			d := capitest.NewPreparedDeployment(3, append([]capitest.DeploymentChange{capitest.AsUpstreamObject[*clusterv1.MachineDeployment]}, row.deployment...)...)
+			d := capitest.NewPreparedDeployment(
+				3,
+				append([]capitest.DeploymentChange{capitest.AsUpstreamObject[*clusterv1.MachineDeployment]}, row.deployment...)...)
 			w, acts := newWorld(t, d, newUpstreamSet(d, "s", row.set...))
 			decision := decideDeployment(w, d)
 			assert.Equal(t, row.taken, decision.Prepare)
@@ -92,7 +94,11 @@ func TestAnAdoptedSetKeepsTheLabelOfItsController(t *testing.T) {
 
 // A deployment that is being deleted before Millwright has taken it over goes back to Cluster API's controller.
 func TestADeletedDeploymentOfClusterAPIIsReturned(t *testing.T) {
-	d := capitest.NewPreparedDeployment(3, capitest.AsDeletingObject[*clusterv1.MachineDeployment], capitest.AsUpstreamObject[*clusterv1.MachineDeployment])
+	d := capitest.NewPreparedDeployment(
+		3,
+		capitest.AsDeletingObject[*clusterv1.MachineDeployment],
+		capitest.AsUpstreamObject[*clusterv1.MachineDeployment],
+	)
 	w, acts := newWorld(t, d, newUpstreamSet(d, "s"))
 	decision := decideDeployment(w, d)
 	assert.True(t, decision.Release)

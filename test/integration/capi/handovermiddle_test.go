@@ -169,8 +169,19 @@ func TestASetIsHandedOverInTheMiddle(t *testing.T) {
 		p.awaitReplicaStatus(t, step.to)
 		counts := stop()
 		createdAfter, deletedAfter := s.countMachineWrites(t)
-		t.Logf("%s: %d→%d, %d samples, %d to %d machines; created before %v, after %v; deleted before %v, after %v",
-			step.name, step.from, step.to, counts.samples, counts.least, counts.most, created, createdAfter, deleted, deletedAfter)
+		t.Logf(
+			"%s: %d→%d, %d samples, %d to %d machines; created before %v, after %v; deleted before %v, after %v",
+			step.name,
+			step.from,
+			step.to,
+			counts.samples,
+			counts.least,
+			counts.most,
+			created,
+			createdAfter,
+			deleted,
+			deletedAfter,
+		)
 		assert.GreaterOrEqual(t, counts.least, min(step.from, step.to), step.name)
 		assert.LessOrEqual(t, counts.most, max(step.from, step.to), step.name)
 		assert.Equal(t, max(step.to-step.from, 0), sum(createdAfter)-sum(created), step.name)
