@@ -172,6 +172,7 @@ const (
 	BlockedByMachineNotDeleted        = "MachineNotDeleted"        // the deletion does not end, for an unknown reason
 )
 
-// BlockedByHandOver is the reason of the condition Blocked of a MachineSet or MachineDeployment of Cluster API that has
-// Millwright's label while Cluster API's controller may still change it.
-const BlockedByHandOver = "HandOver"
+// Reasons of the condition Blocked of MachineSets and MachineDeployments of Cluster API.
+const (
+	BlockedByHandOver = "HandOver" // the object has Millwright's label, and Cluster API's controller may still change it
+)

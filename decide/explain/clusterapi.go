@@ -276,17 +276,26 @@ func waitsOfClusterAPIMachines(machines []ClusterAPIMachine) []WaitState {
 	return list.Map(machines, ClusterAPIMachine.CurrentWait)
 }
 
-// HandOverSummary returns the Summary of a MachineSet or MachineDeployment of Cluster API that has Millwright's label,
-// while Cluster API's controller may still change it. since is the beginning of the wait.
-func HandOverSummary(kind, namespace, cluster string, since, now time.Time) Summary {
+// HandOver holds the facts about a MachineSet or MachineDeployment of Cluster API that has Millwright's label, while
+// Cluster API's controller may still change it.
+type HandOver struct {
+	Kind, Namespace string
+	ClusterName     string
+	Since           time.Time // beginning of the wait
+}
+
+// BlockedSummary returns the Summary of the object.
+func (h HandOver) BlockedSummary(now time.Time) Summary {
 	return summarizeWaits([]WaitState{{
 		Blockers: []string{vocabulary.BlockedByHandOver},
-		Cause: "Cluster API's controller may still change this " + kind +
+		Cause: "Cluster API's controller may still change this " + h.Kind +
 			", so Millwright waits until the controller has set the condition Paused",
-		Since:     since,
+		Since:     h.Since,
 		NextEvent: PhraseForms{Singular: "pause the Cluster, and resume it when the finalizer is Millwright's"},
 		Command: fmt.Sprintf(
-			`kubectl patch clusters.cluster.x-k8s.io -n %s %s --type=merge -p '{"spec":{"paused":true}}'`, namespace, cluster,
+			`kubectl patch clusters.cluster.x-k8s.io -n %s %s --type=merge -p '{"spec":{"paused":true}}'`,
+			h.Namespace,
+			h.ClusterName,
 		),
 	}}, nil, 0, now)
 }

@@ -51,12 +51,6 @@ const (
 // finalizer, no such admission policy is active.
 const Finalizer = "machine.sapcloud.io/cluster-api"
 
-// HandedOverMessage describes the pending work of a set or a deployment that has lost Millwright's label.
-const HandedOverMessage = "it was handed over: Millwright's finalizer is left"
-
-// UpstreamMessage describes the pending work of a set or a deployment that Cluster API's controller may still change.
-const UpstreamMessage = "Cluster API's controller may still change it"
-
 // Settings defines which objects of Cluster API belong to Millwright.
 type Settings struct {
 	// WatchFilter is the value of the label cluster.x-k8s.io/watch-filter on the MachineSets and MachineDeployments

@@ -13,6 +13,12 @@ import (
 	"millwright/decide/explain"
 )
 
+// HandedOverMessage describes the pending work of a set or a deployment that has lost Millwright's label.
+const HandedOverMessage = "it was handed over: Millwright's finalizer is left"
+
+// UpstreamMessage describes the pending work of a set or a deployment that Cluster API's controller may still change.
+const UpstreamMessage = "Cluster API's controller may still change it"
+
 // objectWithConditions is a set or a deployment of Cluster API.
 type objectWithConditions interface {
 	metav1.Object
@@ -44,11 +50,11 @@ func IsMarkedByMillwright(o objectWithConditions) bool {
 // HandOverSummary describes the wait of an object that Cluster API's controller may still change. A wait that the
 // object's condition Blocked shows keeps its beginning.
 func HandOverSummary(o objectWithConditions, kind, cluster string, now time.Time) explain.Summary {
-	since := now
+	h := explain.HandOver{Kind: kind, Namespace: o.GetNamespace(), ClusterName: cluster, Since: now}
 	if c := ConditionOfType(o.GetConditions(), vocabulary.ConditionBlocked); c.Reason == vocabulary.BlockedByHandOver {
-		since = c.LastTransitionTime.Time
+		h.Since = c.LastTransitionTime.Time
 	}
-	return explain.HandOverSummary(kind, o.GetNamespace(), cluster, since, now)
+	return h.BlockedSummary(now)
 }
 
 // HandOverConditions returns the conditions that an object has while Cluster API's controller may still change it: the

@@ -64,9 +64,9 @@ func (c *ClusterAPIReader) RequireServedIf(meant bool) (bool, error) {
 // Client returns the client, which may be used only if IsServed returns true.
 func (c *ClusterAPIReader) Client() *capi.Client { return c.client }
 
-// ListSets returns the sets that Millwright reconciles in a namespace, or in all namespaces. ListSets selects sets by
-// Millwright's finalizer, because only the flags of the worker contain the label that selects Millwright's sets. If
-// Cluster API is not installed, ListSets returns nil.
+// ListSets returns the sets that Millwright reconciles, or that wait for the hand-over to Millwright, in a namespace or
+// in all namespaces. ListSets selects sets by Millwright's finalizer and the condition Blocked, because only the flags of
+// the worker contain the label that selects Millwright's sets. If Cluster API is not installed, ListSets returns nil.
 func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]clusterv1.MachineSet, error) {
 	if served, err := c.IsServed(); err != nil || !served {
 		return nil, err
@@ -78,8 +78,7 @@ func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]cl
 	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.IsMarkedByMillwright(&s) }), nil
 }
 
-// ListDeployments returns the deployments with Millwright's finalizer in a namespace, or in all namespaces. If Cluster
-// API is not installed, ListDeployments returns nil.
+// ListDeployments is ListSets for deployments.
 func (c *ClusterAPIReader) ListDeployments(
 	ctx context.Context,
 	namespace string,

@@ -203,7 +203,7 @@ func mutations() []mutation {
 		},
 		{
 			"R11",
-			"activities/kube/write.go",
+			"activities/kube/patch.go",
 			`written.GetResourceVersion() == before.GetResourceVersion() &&`,
 			`false &&`,
 			"./activities/kube ./activities/capi",

@@ -118,10 +118,10 @@ func (a *Activities) deploymentsClient(
 	return a.Cache.Client().Deployments(ref.Namespace)
 }
 
-// FinalizeClusterAPIDeployment does one of four things: it takes over the deployment's sets, prepares a deployment for
-// its first set, removes Millwright's finalizer from a deployment that is being deleted and has no set, or releases a
-// deployment that was handed over. A deployment that is deleted before Millwright has taken it over counts as handed
-// over. The result is the resource version of the deployment.
+// FinalizeClusterAPIDeployment does one of four things: it takes over a deployment and its sets, and prepares it for its
+// first set; removes Millwright's finalizer from a deployment that is being deleted and has no set; releases a deployment
+// that was handed over; or returns a deployment to Cluster API that is being deleted before Millwright has taken it over.
+// The result is the resource version of the deployment.
 func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.ReadInput) (string, error) {
 	tree, err := a.readObjectTree(ctx, in)
 	d := tree.Deployment

@@ -121,8 +121,8 @@ func (m fieldManagerClient[T, L]) Patch(
 	o metav1.PatchOptions,
 	subresources ...string,
 ) (T, error) {
-	o.FieldManager = capi.DeploymentFieldManager
-	return m.TypedClient.Patch(ctx, name, kind, data, o, subresources...)
+	client := kube.WithFieldManager(m.TypedClient, capi.DeploymentFieldManager)
+	return client.Patch(ctx, name, kind, data, o, subresources...)
 }
 
 // ChangeClusterAPISets changes and deletes sets. See KindAdapter.ChangeSets.

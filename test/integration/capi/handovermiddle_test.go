@@ -156,7 +156,7 @@ func TestASetIsHandedOverInTheMiddle(t *testing.T) {
 		if step.takes {
 			p.setWatchFilter(t, component.MillwrightFilterValue)
 			if step.withoutAgent {
-				time.Sleep(5 * time.Second) // Cluster API's controller goes on
+				p.awaitActiveMachines(t, "Cluster API's controller goes on", func(active int) bool { return active == step.to })
 				require.NoError(t, testRig.Stack.RestartComponent(t.Context(), component.Worker))
 			}
 			p.takeOver(t)
