@@ -138,8 +138,9 @@ type Operation struct {
 	// +optional
 	Deadline *metav1.Time `json:"deadline,omitempty"`
 	// The first five blockers of the step; empty if nothing blocks the step. Each entry is a reason of a condition, the
-	// code of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, Hold, NodeNotHealthy,
-	// NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step, TargetUnavailable.
+	// code of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, HandOver, Hold,
+	// NodeNotHealthy, NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step,
+	// TargetUnavailable.
 	// A drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error,
 	// mostly followed by the name of the object.
 	// +optional

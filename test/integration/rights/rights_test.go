@@ -61,6 +61,7 @@ var reasonsForUnusedRights = map[string]string{
 	"millwright-worker: get machine.sapcloud.io/machineclasses":                    reasonStaleCache,
 	"millwright-worker: get /nodes":                                                reasonStaleCache,
 	"millwright-objects: update machine.sapcloud.io/machines":                      "a set takes a machine that no set owns, or lets one go",
+	"millwright-objects: update machine.sapcloud.io/machinedeployments":            "without it, the policy millwright-approvals lets the worker only approve; the worker itself patches",
 	"millwright-worker: patch /events":                                             "the same event happens again within minutes",
 	"millwright-worker: list machine.sapcloud.io/machinedrainrules":                reasonNoStreamingList,
 	"millwright-worker: list policy/poddisruptionbudgets":                          reasonNoStreamingList,
