@@ -181,7 +181,7 @@ func (a *Activities) CollectClones(ctx context.Context, in set.ExtraWritesInput)
 // templatesWithoutClusterMetadata returns the templates of a set that lack the owner reference to the set's Cluster, or
 // the Cluster's label.
 func templatesWithoutClusterMetadata(related capi.RelatedObjects) (objects []set.ExtraObject) {
-	for _, f := range capi.UnownedTemplates(related) {
+	for _, f := range capi.UnownedTemplates(related.Cluster, related.Templates) {
 		objects = append(objects, newExtraObject(f.Resource, f.Object, "the Cluster owns it"))
 	}
 	return objects
@@ -197,9 +197,8 @@ func machinesWithoutPostponementReason(related capi.RelatedObjects, plan scale.P
 	return objects
 }
 
-// OwnTemplates adds the owner reference to the Cluster and the Cluster's label to the templates of a set. A deletion of
-// the Cluster then deletes the templates, and clusterctl move moves them. A template that changed since the decision
-// causes a Conflict.
+// OwnTemplates adds the owner reference to the Cluster and the Cluster's label to the templates of a set. A template that
+// changed since the decision causes a Conflict.
 func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) (kube.MinVersions, error) {
 	s, err := a.readSetAtVersion(ctx, in.Set, "")
 	if err != nil {
@@ -225,11 +224,7 @@ func (a *Activities) OwnTemplates(ctx context.Context, in set.ExtraWritesInput) 
 		if err != nil {
 			return nil, err
 		}
-		owned := template.DeepCopy()
-		owned.SetOwnerReferences(capi.WithOwner(template.GetOwnerReferences(), capi.ClusterOwnerReference(cluster)))
-		label := map[string]string{clusterv1.ClusterNameLabel: cluster.Name}
-		owned.SetLabels(capi.UpdateEntries(template.GetLabels(), label, nil))
-		written, err := kube.PatchChanges(ctx, objects, template, owned)
+		written, err := kube.PatchChanges(ctx, objects, template, capi.WithClusterOwner(template, cluster))
 		if err != nil {
 			return nil, kube.ClassifyWriteError(ctx, in.Set, err)
 		}

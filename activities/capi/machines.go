@@ -88,7 +88,7 @@ func (a *Activities) createMachine(
 	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.MachineSetFieldManager})
 	switch {
 	case err == nil:
-		a.Kube.Recorder.Event(s, corev1.EventTypeNormal, "SuccessfulCreate", fmt.Sprintf("Created Machine %q", name))
+		a.Kube.Recorder.Event(s, corev1.EventTypeNormal, vocabulary.ReasonSuccessfulCreate, fmt.Sprintf("Created Machine %q", name))
 		return written.ResourceVersion, nil
 	case apierrors.IsAlreadyExists(err):
 		written, err = machines.Get(ctx, name, metav1.GetOptions{})
@@ -143,7 +143,7 @@ func (a *Activities) DeleteClusterAPIMachines(ctx context.Context, in set.Machin
 			a.Kube.Recorder.Event(
 				s,
 				corev1.EventTypeNormal,
-				"SuccessfulDelete",
+				vocabulary.ReasonSuccessfulDelete,
 				fmt.Sprintf("Deleted Machine %q: %s", target.Name, target.Why),
 			)
 		}
@@ -196,7 +196,7 @@ func (a *Activities) ReleaseClusterAPIMachines(ctx context.Context, in set.Machi
 		}
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
-	}, "SuccessfulRelease", "Released Machine ")
+	}, vocabulary.ReasonSuccessfulRelease, "Released Machine ")
 }
 
 // changeMachines calls change for each machine of a batch, writes the machine if change returns true, and records an

@@ -566,3 +566,15 @@ func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	require.Len(t, now.Status.Conditions, 1)
 	assert.Equal(t, clusterv1.MachineSetScalingUpCondition, now.Status.Conditions[0].Type)
 }
+
+// After a restore, a machine may be being deleted and have no controller. The set adopts the machine before it creates
+// another machine, and the deletion of the set waits for the machine.
+func TestDecideAdoptsAMachineThatIsBeingDeleted(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	m := capitest.NewMachine("restored", s, capitest.WithoutOwner[*clusterv1.Machine], capitest.AsDeletingObject[*clusterv1.Machine])
+	w, _ := newWorld(t, s, m)
+	d := decideSet(t, w, s)
+	require.Len(t, d.Scale.Adopt, 1)
+	assert.Equal(t, "restored", d.Scale.Adopt[0].Name)
+	assert.Empty(t, d.Scale.Create)
+}

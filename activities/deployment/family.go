@@ -65,6 +65,8 @@ type KindAdapter[D, S setOrDeployment] struct {
 	// last handled.
 	ResizeAnnotations   func(r rollout.SetResize, actedOn int) map[string]any
 	LastHandledReplicas func(S) int // the size that the set's workflow last handled
+	ResizeEvent         func(r rollout.SetResize) (reason, message string)
+	DeletionEvent       func(name string) (reason, message string) // an empty reason means no event
 	// CopyDeploymentFields copies the deployment's fields that change without a rollout to a set. CopyDeploymentFields
 	// reports whether the set changed, and whether the set is the current set.
 	CopyDeploymentFields func(ctx context.Context, d D, set S, now time.Time) (changed, current bool, err error)
@@ -194,7 +196,7 @@ func (w setWriter[D, S]) recordEvent(reason, message string) {
 
 // releaseSet removes the controller reference from a set that the deployment's selector no longer matches.
 func (w setWriter[D, S]) releaseSet(ctx context.Context, t rollout.ObjectTarget) error {
-	return w.changeSetOwner(ctx, t, "SuccessfulRelease", "Released MachineSet: ", func(set S, d D) bool {
+	return w.changeSetOwner(ctx, t, vocabulary.ReasonSuccessfulRelease, "Released MachineSet: ", func(set S, d D) bool {
 		if !metav1.IsControlledBy(set, d) || w.SelectsSet(d, set) {
 			return false
 		}
@@ -364,11 +366,14 @@ func (w setWriter[D, S]) resizeSet(ctx context.Context, r rollout.SetResize) err
 		return kube.ClassifyWriteError(ctx, w.refOfSet(r.Name, r.UID), err)
 	}
 	if r.HasEvent {
-		direction := map[bool]string{true: "up", false: "down"}[r.To > r.From]
-		message := "Scaled " + direction + " machine set " + r.Name + " to " + strconv.Itoa(r.To)
-		w.recordEvent(vocabulary.ReasonScalingMachineSet, message)
+		w.recordEvent(w.ResizeEvent(r))
 	}
 	return nil
+}
+
+// ResizeDirection returns the direction of a resize as a word for an event.
+func ResizeDirection(r rollout.SetResize) string {
+	return map[bool]string{true: "up", false: "down"}[r.To > r.From]
 }
 
 // readSetAndCompareSize reads a set, and reports whether the set still has the size that the decision saw. During a
@@ -388,10 +393,16 @@ func (w setWriter[D, S]) deleteSet(ctx context.Context, t rollout.ObjectTarget) 
 	err := w.clientOfSets().Delete(ctx, t.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: new(types.UID(t.UID)), ResourceVersion: new(t.Version)},
 	})
-	if apierrors.IsNotFound(err) {
+	switch {
+	case apierrors.IsNotFound(err):
 		return nil
+	case err != nil:
+		return kube.ClassifyWriteError(ctx, w.refOfSet(t.Name, t.UID), err)
 	}
-	return kube.ClassifyWriteError(ctx, w.refOfSet(t.Name, t.UID), err)
+	if reason, message := w.DeletionEvent(t.Name); reason != "" {
+		w.recordEvent(reason, message)
+	}
+	return nil
 }
 
 // RollBackDeployment copies the template of a former set back to the deployment, and removes the rollback request, in

@@ -182,6 +182,11 @@ func (a *Activities) mcmKindAdapter() KindAdapter[*v1alpha1.MachineDeployment, *
 			}
 		},
 		LastHandledReplicas: func(set *v1alpha1.MachineSet) int { return int(set.Status.ObservedReplicas) },
+		ResizeEvent: func(r rollout.SetResize) (reason, message string) {
+			return vocabulary.ReasonScalingMachineSet,
+				fmt.Sprintf("Scaled %s machine set %s to %d", ResizeDirection(r), r.Name, r.To)
+		},
+		DeletionEvent: func(string) (reason, message string) { return "", "" },
 		CopyDeploymentFields: func(
 			_ context.Context, d *v1alpha1.MachineDeployment, set *v1alpha1.MachineSet, _ time.Time,
 		) (changed, current bool, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
 )
@@ -129,7 +130,7 @@ func (a *Activities) createMachine(ctx context.Context, set *v1alpha1.MachineSet
 	machines := a.Kube.Machines(set.Namespace)
 	made, err := machines.Create(ctx, m, metav1.CreateOptions{})
 	if err == nil {
-		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, "SuccessfulCreate", "Created Machine: "+name)
+		a.Kube.Recorder.Event(set, corev1.EventTypeNormal, vocabulary.ReasonSuccessfulCreate, "Created Machine: "+name)
 		return made.ResourceVersion, nil
 	}
 	if apierrors.IsAlreadyExists(err) {

@@ -142,7 +142,7 @@ func (a *Activities) DeleteMachines(ctx context.Context, in MachineBatch) (Write
 			a.Kube.Recorder.Event(
 				set,
 				corev1.EventTypeNormal,
-				"SuccessfulDelete",
+				vocabulary.ReasonSuccessfulDelete,
 				fmt.Sprintf("Deleted Machine: %s: %s", target.Name, target.Why),
 			)
 		}
@@ -251,7 +251,7 @@ func (a *Activities) ReleaseMachines(ctx context.Context, in MachineBatch) (kube
 		kube.RemoveOwner(m, types.UID(in.Set.UID))
 		metav1.SetMetaDataAnnotation(&m.ObjectMeta, v1alpha1.AnnotationReleasedBy, in.Set.UID)
 		return true
-	}, "SuccessfulRelease", "Released Machine: ")
+	}, vocabulary.ReasonSuccessfulRelease, "Released Machine: ")
 }
 
 // RequestPreservation annotates failed machines of a set for preservation. The workflow of each machine then preserves

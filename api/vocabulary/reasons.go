@@ -111,6 +111,10 @@ const (
 	ReasonNotUpdatedInPlace = "NotUpdatedInPlace"
 	ReasonScalingMachineSet = "ScalingMachineSet" // a set was created or resized
 	ReasonSuccessfulAdopt   = "SuccessfulAdopt"   // a machine without a controller was adopted
+	ReasonSuccessfulCreate  = "SuccessfulCreate"  // a machine, or a set of Cluster API, was created
+	ReasonSuccessfulDelete  = "SuccessfulDelete"  // a machine, or a set of Cluster API, was deleted
+	ReasonSuccessfulRelease = "SuccessfulRelease" // a machine or a set that the selector does not match was released
+	ReasonSuccessfulScale   = "SuccessfulScale"   // a set of Cluster API was resized
 )
 
 // ReasonDeploymentRollbackTemplateNotFound is the reason of the event and of the condition Degraded if a rollback is

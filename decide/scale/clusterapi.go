@@ -2,6 +2,8 @@ package scale
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"millwright/decide/list"
 	"millwright/decide/phrase"
@@ -10,9 +12,18 @@ import (
 // ClusterAPIMember holds the facts that only machines of Cluster API have. Only the files clusterapi*.go read
 // ClusterAPIMember.
 type ClusterAPIMember struct {
-	UpdateDue   bool   // the machine was moved to this set for an in-place update that the set must begin now
-	MarkMessage string // message with which a health check marked the machine for replacement; empty: no message
+	UpdateDue     bool     // the machine was moved to this set for an in-place update that the set must begin now
+	MarkMessage   string   // message with which a health check marked the machine for replacement; empty: no message
+	DrainBlockers []string // why Cluster API's drain of the node lasts long: values of the constants Drain…
 }
+
+// Values of ClusterAPIMember.DrainBlockers. Source: the words and their order in the conditions of Cluster API.
+const (
+	DrainBudgets        = "PodDisruptionBudgets"
+	DrainNotTerminating = "Pods not terminating"
+	DrainEvictionErrors = "Pod eviction errors"
+	DrainNotCompleted   = "Pods not completed yet"
+)
 
 // ClusterAPISet holds the facts that only sets of Cluster API have. Only the files clusterapi*.go read ClusterAPISet.
 type ClusterAPISet struct {
@@ -30,6 +41,17 @@ func (o *planner) deletingUpToDateCount() int { return o.ClusterAPI.DeletingUpTo
 
 // hasMoveTarget reports whether surplus machines move to another set.
 func (o *planner) hasMoveTarget() bool { return o.ClusterAPI.MoveTarget != "" }
+
+// drainBlockersText returns why the drains of machines last long; empty if no cause is known.
+func drainBlockersText(members []*Member) string {
+	blockers := list.Filter(
+		[]string{DrainBudgets, DrainNotTerminating, DrainEvictionErrors, DrainNotCompleted},
+		func(blocker string) bool {
+			return slices.ContainsFunc(members, func(m *Member) bool { return slices.Contains(m.ClusterAPI.DrainBlockers, blocker) })
+		},
+	)
+	return phrase.TextIf(len(blockers) > 0, ", delay likely due to %s", strings.Join(blockers, ", "))
+}
 
 // moveSurplus moves the surplus machines to the set that updates them in place. The machines move in the deletion
 // order. Members of three kinds are not moved. If a member is being updated, another member is moved instead. A member

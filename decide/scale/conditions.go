@@ -318,17 +318,12 @@ func pausedCondition(o *planner) Condition {
 // staleDeletionsLine names the machines whose deletion has lasted longer than staleDeletionAge, or returns an empty
 // string.
 func staleDeletionsLine(o *planner) string {
-	names := list.Map(memberPointers(o.Members, func(m Member) bool {
+	stale := memberPointers(o.Members, func(m Member) bool {
 		return m.Deleting && !m.DeletingSince.IsZero() && !o.Now.Before(m.DeletingSince.Add(staleDeletionAge))
-	}), (*Member).name)
-	if len(names) == 0 {
+	})
+	if len(stale) == 0 {
 		return ""
 	}
-	return "\n* " + machineNamesText(
-		names,
-	) + phrase.SingularOrPlural(
-		len(names),
-		" is ",
-		" are ",
-	) + "in deletion since more than 15m"
+	return "\n* " + machineNamesText(list.Map(stale, (*Member).name)) +
+		phrase.SingularOrPlural(len(stale), " is ", " are ") + "in deletion since more than 15m" + drainBlockersText(stale)
 }

@@ -119,6 +119,10 @@ func TestScalingDownCondition(t *testing.T) {
 		}
 		return append(list, newMember("machine-9", day))
 	}
+	blocked := func(members []scale.Member, blockers ...string) []scale.Member {
+		members[0].ClusterAPI.DrainBlockers = blockers
+		return members
+	}
 	goes := func(o *scale.Facts) { o.Deleting = true }
 	checkCondition(t, "ScalingDown", []conditionRow{
 		{"nothing to do", newSet(0), untypedCondition{scale.ConditionFalse, "NotScalingDown", ""}},
@@ -140,6 +144,15 @@ func TestScalingDownCondition(t *testing.T) {
 				scale.ConditionTrue,
 				"ScalingDown",
 				"Scaling down from 2 to 1 replicas\n* Machine stale-1 is in deletion since more than 15m",
+			},
+		},
+		{
+			"one for long, and its drain is blocked",
+			newSet(1, blocked(stale("stale-1"), scale.DrainNotCompleted, scale.DrainBudgets)...),
+			untypedCondition{
+				scale.ConditionTrue,
+				"ScalingDown",
+				"Scaling down from 2 to 1 replicas\n* Machine stale-1 is in deletion since more than 15m, delay likely due to PodDisruptionBudgets, Pods not completed yet",
 			},
 		},
 		{

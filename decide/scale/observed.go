@@ -101,7 +101,7 @@ type Problem struct {
 type Orphan struct {
 	Name, UID, Version string
 	MatchesSelector    bool // the machine's labels match the selector
-	Deleting           bool
+	MayNotBeAdopted    bool // a machine of MCM's kinds that is being deleted
 }
 
 // RemediationPolicy is the policy for the replacement of failed and unhealthy machines.

@@ -13,7 +13,7 @@ import (
 func TestReleaseAndAdoptionOfMachines(t *testing.T) {
 	foreign, going := newOrphan("foreign"), newOrphan("going")
 	foreign.MatchesSelector = false
-	going.Deleting = true
+	going.MayNotBeAdopted = true
 	for _, row := range []struct {
 		name           string
 		replicas       int

@@ -56,7 +56,7 @@ func randomSet(d *randomSource, most int) scale.Facts {
 	}
 	for i := range d.randomIntBelow(5) {
 		m := newOrphan(fmt.Sprintf("o-%d", i))
-		m.MatchesSelector, m.Deleting = !d.randomBoolOneIn(3), d.randomBoolOneIn(4)
+		m.MatchesSelector, m.MayNotBeAdopted = !d.randomBoolOneIn(3), d.randomBoolOneIn(4)
 		o.Orphans = append(o.Orphans, m)
 	}
 	o.NameSeed, o.MCM.MaxAutoPreserved, o.DeletionOrder = uint64(
@@ -133,7 +133,7 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	}
 	for _, target := range d.Adopt {
 		i := slices.IndexFunc(o.Orphans, func(m scale.Orphan) bool { return m.UID == target.UID })
-		require.True(t, o.Orphans[i].MatchesSelector && !o.Orphans[i].Deleting && !o.SelectsAll)
+		require.True(t, o.Orphans[i].MatchesSelector && !o.Orphans[i].MayNotBeAdopted && !o.SelectsAll)
 	}
 	requireProtectedMembersDeletedLast(t, o, d, live)
 	data, err := json.Marshal(d)

@@ -235,7 +235,7 @@ func releaseMembers(o *planner, active []Member) Decision {
 func adoptOrphans(o *planner, _ []Member) Decision {
 	const why = "the labels match the selector, and there is no owner"
 	orphans := firstBatch(
-		list.Filter(o.Orphans, func(m Orphan) bool { return m.MatchesSelector && !m.Deleting && !o.SelectsAll }),
+		list.Filter(o.Orphans, func(m Orphan) bool { return m.MatchesSelector && !m.MayNotBeAdopted && !o.SelectsAll }),
 	)
 	return Decision{
 		Adopt: list.Map(orphans, func(m Orphan) MachineTarget { return MachineTarget{m.Name, m.UID, m.Version, why} }),

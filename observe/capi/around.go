@@ -9,7 +9,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	observecache "millwright/observe/cache"
@@ -264,11 +266,12 @@ func (c *Cache) ReadLiveRelatedObjects(ctx context.Context, set *clusterv1.Machi
 	return readRelatedObjects(set, relatedObjectReader{
 		isKindNotInstalled: c.kindNotInstalledFunc(ctx),
 		readMachines: func() (members, orphans []*clusterv1.Machine, err error) {
-			list, err := c.client.Machines(set.Namespace).List(ctx, metav1.ListOptions{})
+			cached := slices.Concat(c.MachinesOfSet(set), c.MachinesWithoutController(set.Namespace))
+			list, err := c.ListLiveMachines(ctx, set.Namespace, &set.Spec.Selector, cached)
 			if err != nil {
 				return nil, nil, fmt.Errorf("list machines of set %s: %w", set.Name, err)
 			}
-			for _, m := range observecache.PointersToItems(list.Items) {
+			for _, m := range list {
 				switch {
 				case metav1.IsControlledBy(m, set):
 					members = append(members, m)
@@ -289,6 +292,34 @@ func (c *Cache) ReadLiveRelatedObjects(ctx context.Context, set *clusterv1.Machi
 		},
 		readProviderObject: c.liveProviderObjectReader(ctx, set.Namespace),
 	})
+}
+
+// ListLiveMachines returns the machines of a namespace that a selector matches from the API server, and the cached
+// machines that the selector does not match. Without these cached machines, a live decision and a decision from the
+// caches would count different members of a set whose selector no longer matches a member. If the selector is empty or
+// does not parse, ListLiveMachines lists all machines of the namespace.
+func (c *Cache) ListLiveMachines(
+	ctx context.Context,
+	namespace string,
+	labelSelector *metav1.LabelSelector,
+	cached []*clusterv1.Machine,
+) ([]*clusterv1.Machine, error) {
+	selector, err := metav1.LabelSelectorAsSelector(labelSelector)
+	if err != nil || selector.Empty() {
+		selector = labels.Everything()
+	}
+	list, err := c.client.Machines(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	listed := map[types.UID]bool{}
+	for i := range list.Items {
+		listed[list.Items[i].UID] = true
+	}
+	unmatched := slices.DeleteFunc(slices.Clone(cached), func(m *clusterv1.Machine) bool {
+		return listed[m.UID] || selector.Matches(labels.Set(m.Labels))
+	})
+	return append(observecache.PointersToItems(list.Items), unmatched...), nil
 }
 
 // liveProviderObjectReader returns a function that reads the objects of providers in a namespace from the API server.

@@ -135,6 +135,7 @@ func objectsOfAllKinds() []runtime.Object {
 		capitest.NewMachine("b", s, capitest.AsDeletingObject),
 		capitest.NewMachine("c", other),
 		capitest.NewMachine("free", s, capitest.WithoutOwner),
+		capitest.NewMachine("relabelled", s, func(m *clusterv1.Machine) { m.Labels = nil }),
 		elsewhere,
 		capitest.NewCluster(),
 		capitest.NewDeployment(),
@@ -146,16 +147,22 @@ func objectsOfAllKinds() []runtime.Object {
 
 // The caches and the API server give the same objects related to a set.
 func TestCachedAndLiveReadsGiveTheSameObjects(t *testing.T) {
-	c, _ := capitest.StartCaches(t, objectsOfAllKinds()...)
+	c, server := capitest.StartCaches(t, objectsOfAllKinds()...)
 	s, found := c.MachineSet("shop/s")
 	require.True(t, found)
+	server.Clientset.ClearActions()
 	live, err := c.ReadLiveRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
+	for _, action := range server.Clientset.Actions() {
+		if list, ok := action.(clienttesting.ListAction); ok {
+			assert.False(t, list.GetListRestrictions().Labels.Empty(), "a list of all %s of the namespace", action.GetResource().Resource)
+		}
+	}
 	cached, err := c.ReadRelatedObjects(t.Context(), s)
 	require.NoError(t, err)
 	for name, a := range map[string]capi.RelatedObjects{"live": live, "cached": cached} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, []string{"a", "b"}, observetest.ObjectNames(a.Members))
+			assert.Equal(t, []string{"a", "b", "relabelled"}, observetest.ObjectNames(a.Members))
 			assert.Equal(t, []string{"free"}, observetest.ObjectNames(a.Orphans))
 			assert.Equal(t, []string{"c", "d"}, []string{a.Cluster.Name, a.Deployment.Name})
 			require.Len(t, a.Templates, 2)
@@ -454,6 +461,9 @@ func TestWithOwnerReplacesAFormerReference(t *testing.T) {
 }
 
 func TestUnownedTemplates(t *testing.T) {
+	unowned := func(a capi.RelatedObjects) []capi.ProviderObject {
+		return capi.UnownedTemplates(a.Cluster, a.Templates)
+	}
 	owner := func(o *unstructured.Unstructured) {
 		o.SetOwnerReferences([]metav1.OwnerReference{capi.ClusterOwnerReference(capitest.NewCluster())})
 	}
@@ -462,7 +472,7 @@ func TestUnownedTemplates(t *testing.T) {
 		a.Templates[1] = capitest.FoundObject(capitest.NewInfrastructureTemplate(change...))
 		return a
 	}
-	assert.Empty(t, capi.UnownedTemplates(capitest.NewRelatedObjects()))
+	assert.Empty(t, unowned(capitest.NewRelatedObjects()))
 	for name, a := range map[string]capi.RelatedObjects{
 		"neither": related(), "the label is missing": related(owner),
 		"the owner is missing": related(capitest.WithClusterOwner, capitest.WithoutOwner),
@@ -470,16 +480,16 @@ func TestUnownedTemplates(t *testing.T) {
 			o.SetLabels(map[string]string{clusterv1.ClusterNameLabel: "x"})
 		}),
 	} {
-		all := capi.UnownedTemplates(a)
+		all := unowned(a)
 		require.Len(t, all, 1, name)
 		assert.Equal(t, "small", all[0].Object.GetName())
 	}
 	a := related()
 	a.Cluster = nil
-	assert.Empty(t, capi.UnownedTemplates(a), "without a Cluster")
+	assert.Empty(t, unowned(a), "without a Cluster")
 	a = capitest.NewRelatedObjects()
 	a.Templates[1] = capitest.MissingObject(capitest.NewInfrastructureTemplate())
-	assert.Empty(t, capi.UnownedTemplates(a), "what does not exist")
+	assert.Empty(t, unowned(a), "what does not exist")
 }
 
 // RelatedObjects contains the set that takes over a set's surplus, both from the caches and from the API server.

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
@@ -85,17 +86,27 @@ func IsOwnedByMachine(o metav1.Object) bool {
 	})
 }
 
-// UnownedTemplates returns the templates of a set that lack the owner reference to the set's Cluster, or the Cluster's
-// label.
-func UnownedTemplates(related RelatedObjects) (all []ProviderObject) {
-	if related.Cluster == nil {
+// UnownedTemplates returns the templates that lack the owner reference to their Cluster, or the Cluster's label. Without
+// a Cluster, the result is empty.
+func UnownedTemplates(cluster *clusterv1.Cluster, templates []ProviderObject) (all []ProviderObject) {
+	if cluster == nil {
 		return nil
 	}
-	for _, f := range related.Templates {
+	for _, f := range templates {
 		if f.Object != nil &&
-			(!HasOwner(f.Object, string(related.Cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != related.Cluster.Name) {
+			(!HasOwner(f.Object, string(cluster.UID)) || f.Object.GetLabels()[clusterv1.ClusterNameLabel] != cluster.Name) {
 			all = append(all, f)
 		}
 	}
 	return all
+}
+
+// WithClusterOwner returns a template with the owner reference to its Cluster and the Cluster's label. A deletion of the
+// Cluster then deletes the template, and clusterctl move moves it. The argument stays unchanged.
+func WithClusterOwner(template *unstructured.Unstructured, cluster *clusterv1.Cluster) *unstructured.Unstructured {
+	owned := template.DeepCopy()
+	owned.SetOwnerReferences(WithOwner(template.GetOwnerReferences(), ClusterOwnerReference(cluster)))
+	label := map[string]string{clusterv1.ClusterNameLabel: cluster.Name}
+	owned.SetLabels(UpdateEntries(template.GetLabels(), label, nil))
+	return owned
 }

@@ -86,7 +86,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 			UID:             string(m.UID),
 			Version:         m.ResourceVersion,
 			MatchesSelector: selector.Matches(labels.Set(m.Labels)),
-			Deleting:        m.DeletionTimestamp != nil,
+			MayNotBeAdopted: m.DeletionTimestamp != nil,
 		})
 		if m.DeletionTimestamp == nil && m.Annotations[v1alpha1.AnnotationReleasedBy] == string(set.UID) {
 			o.ReleasedMachineCount++

@@ -161,7 +161,7 @@ func TestScaleFacts(t *testing.T) {
 				observetest.NewMachine("b", observetest.WithAppLabel("api"), observetest.AsDeletingMachine),
 			),
 			want: []scale.Orphan{
-				{Name: "a", UID: "uid-a", Version: "9", MatchesSelector: true}, {Name: "b", UID: "uid-b", Deleting: true},
+				{Name: "a", UID: "uid-a", Version: "9", MatchesSelector: true}, {Name: "b", UID: "uid-b", MayNotBeAdopted: true},
 			},
 		},
 		{

@@ -147,10 +147,26 @@ func (a *Activities) FinalizeClusterAPIDeployment(ctx context.Context, in kube.R
 	if err := a.takeOverSets(ctx, tree); err != nil {
 		return "", err
 	}
+	if err := a.ownTemplates(ctx, in.Ref, tree); err != nil {
+		return "", err
+	}
 	if next := deployment.PreparedDeployment(tree); next != nil {
 		return a.patchDeployment(ctx, in.Ref, d, next)
 	}
 	return d.ResourceVersion, nil
+}
+
+// ownTemplates adds the owner reference to the Cluster and the Cluster's label to the templates of a deployment. A
+// template that changed since it was read causes a Conflict. ownTemplates is idempotent.
+func (a *Activities) ownTemplates(ctx context.Context, ref kube.Ref, tree deployment.ObjectTree) error {
+	for _, template := range tree.UnownedTemplates() {
+		objects := a.Cache.Client().ProviderObjects.Resource(template.Resource).Namespace(ref.Namespace)
+		owned := capi.WithClusterOwner(template.Object, tree.Cluster)
+		if _, err := kube.PatchChanges(ctx, objects, template.Object, owned); err != nil {
+			return kube.ClassifyWriteError(ctx, ref, err)
+		}
+	}
+	return nil
 }
 
 // takeOverSets gives the sets that can be taken over now Millwright's label and finalizer. takeOverSets is idempotent.

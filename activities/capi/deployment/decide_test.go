@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
@@ -24,10 +25,24 @@ import (
 // Cluster and templates of a deployment.
 func newWorld(t *testing.T, objects ...runtime.Object) (*activitiestest.World, *deployment.Activities) {
 	t.Helper()
+	return newWorldWithTemplates(
+		t,
+		capitest.NewBootstrapTemplate(capitest.WithClusterOwner),
+		capitest.NewInfrastructureTemplate(capitest.WithClusterOwner),
+		objects...,
+	)
+}
+
+func newWorldWithTemplates(
+	t *testing.T,
+	bootstrap, infrastructure runtime.Object,
+	objects ...runtime.Object,
+) (*activitiestest.World, *deployment.Activities) {
+	t.Helper()
 	w := activitiestest.NewClusterAPIWorld(
 		t,
 		capitest.DefaultSettings,
-		append(objects, capitest.NewCluster(), capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate())...)
+		append(objects, capitest.NewCluster(), bootstrap, infrastructure)...)
 	w.ForgetRequests()
 	return w, &deployment.Activities{Kube: w.Kube, Cache: w.ClusterAPICache}
 }
@@ -101,6 +116,38 @@ func decideDeployment(w *activitiestest.World, d *clusterv1.MachineDeployment) a
 func withOtherController(d *clusterv1.MachineDeployment) { d.Labels[clusterv1.WatchLabel] = "theirs" }
 
 func withoutFinalizers(d *clusterv1.MachineDeployment) { d.Finalizers = nil }
+
+// The Cluster owns the templates of a deployment, also while its rollouts are paused and before its first set exists.
+func TestTemplatesOfADeploymentGetAnOwner(t *testing.T) {
+	for name, row := range map[string]struct {
+		change capitest.DeploymentChange
+		want   bool
+	}{
+		"without a set":     {func(*clusterv1.MachineDeployment) {}, true},
+		"rollouts paused":   {func(d *clusterv1.MachineDeployment) { d.Spec.Paused = new(true) }, true},
+		"deployment paused": {capitest.WithAnnotation[*clusterv1.MachineDeployment](clusterv1.PausedAnnotation, ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := capitest.NewPreparedDeployment(1, row.change)
+			w, a := newWorldWithTemplates(t, capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate(), d)
+			assert.Equal(t, row.want, decideDeployment(w, d).Prepare)
+			activitiestest.RunActivityTwice[string](
+				w,
+				a.FinalizeClusterAPIDeployment,
+				kube.ReadInput{Ref: activitiestest.NewRef(d), Live: true},
+			)
+			for _, kind := range []*unstructured.Unstructured{capitest.NewBootstrapTemplate(), capitest.NewInfrastructureTemplate()} {
+				template, err := w.ClusterAPIServer.ProviderObjects.
+					Resource(capitest.ResourceOfObject(kind)).
+					Namespace(d.Namespace).
+					Get(t.Context(), kind.GetName(), metav1.GetOptions{})
+				require.NoError(t, err)
+				assert.Equal(t, row.want, capi.HasOwner(template, string(capitest.NewCluster().UID)))
+				assert.Equal(t, row.want, template.GetLabels()[clusterv1.ClusterNameLabel] == capitest.NewCluster().Name)
+			}
+		})
+	}
+}
 
 // A decision depends on who reconciles the deployment, and on the stage of the deployment's deletion.
 func TestDecideWhichDeploymentsMillwrightReconciles(t *testing.T) {

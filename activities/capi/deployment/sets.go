@@ -48,15 +48,15 @@ func (a *Activities) CreateClusterAPISet(ctx context.Context, in activities.SetC
 		a.Kube.Recorder.Event(
 			d,
 			corev1.EventTypeWarning,
-			v1alpha1.ReasonMachineSetCreateError,
-			"Error creating machine set: "+kube.ShortenMessage(err.Error()),
+			v1alpha1.ReasonFailedCreate,
+			"Failed to create MachineSet: "+kube.ShortenMessage(err.Error()),
 		)
 	case created:
 		a.Kube.Recorder.Eventf(
 			d,
 			corev1.EventTypeNormal,
-			vocabulary.ReasonScalingMachineSet,
-			"Scaled up machine set %s to %d",
+			vocabulary.ReasonSuccessfulCreate,
+			"Created MachineSet %s with %d replicas",
 			set.Name,
 			capi.ValueOrZero(set.Spec.Replicas),
 		)
@@ -170,7 +170,14 @@ func (a *Activities) clusterAPIKindAdapter() activities.KindAdapter[*clusterv1.M
 			annotations[v1alpha1.AnnotationFormerReplicas] = strconv.Itoa(actedOn)
 			return annotations
 		},
-		LastHandledReplicas:  deployment.LastHandledReplicas,
+		LastHandledReplicas: deployment.LastHandledReplicas,
+		ResizeEvent: func(r rollout.SetResize) (reason, message string) {
+			return vocabulary.ReasonSuccessfulScale,
+				fmt.Sprintf("Scaled %s MachineSet %s: %d -> %d", activities.ResizeDirection(r), r.Name, r.From, r.To)
+		},
+		DeletionEvent: func(name string) (reason, message string) {
+			return vocabulary.ReasonSuccessfulDelete, fmt.Sprintf("Deleted MachineSet %q", name)
+		},
 		CopyDeploymentFields: a.copyDeploymentFieldsToSet,
 		RevisionKey:          clusterv1.RevisionAnnotation, RevisionHistoryKey: deployment.AnnotationRevisionHistory,
 		RollbackFuncs: activities.RollbackFuncs[*clusterv1.MachineDeployment, *clusterv1.MachineSet]{

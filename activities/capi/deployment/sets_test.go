@@ -51,7 +51,7 @@ func TestCreateSet(t *testing.T) {
 	)
 	assert.Equal(
 		t,
-		[]string{"Normal ScalingMachineSet Scaled up machine set " + sets[0].Name + " to 1"},
+		[]string{"Normal SuccessfulCreate Created MachineSet " + sets[0].Name + " with 1 replicas"},
 		w.TakeNewEvents(),
 	)
 }
@@ -126,7 +126,7 @@ func TestCreateSetReportsRefusalOfAPIServer(t *testing.T) {
 	activitiestest.AssertFailure(t, err, kube.FailureTypeRefused, false)
 	told := w.TakeNewEvents()
 	require.Len(t, told, 1)
-	assert.Contains(t, told[0], "Warning MachineSetCreateError Error creating machine set: ")
+	assert.Contains(t, told[0], "Warning FailedCreate Failed to create MachineSet: ")
 }
 
 func newSetTarget(s *clusterv1.MachineSet) rollout.ObjectTarget {
@@ -211,7 +211,7 @@ func TestChangeSets(t *testing.T) {
 				assert.Equal(t, "4", s.Annotations[clusterv1.MaxReplicasAnnotation])
 			},
 			[]string{"patch machinesets"},
-			[]string{"Normal ScalingMachineSet Scaled up machine set s to 3"},
+			[]string{"Normal SuccessfulScale Scaled up MachineSet s: 2 -> 3"},
 		},
 		{
 			"shrink before it has acted", func(s *clusterv1.MachineSet) {
@@ -223,14 +223,14 @@ func TestChangeSets(t *testing.T) {
 				assert.Equal(t, "5", s.Annotations[v1alpha1.AnnotationFormerReplicas], "it may still act on five")
 			},
 			[]string{"patch machinesets"},
-			[]string{"Normal ScalingMachineSet Scaled down machine set s to 1"},
+			[]string{"Normal SuccessfulScale Scaled down MachineSet s: 2 -> 1"},
 		},
 		{
 			"delete", capitest.AsDeletingObject[*clusterv1.MachineSet], // the set's finalizer delays the deletion
 			func(in *activities.SetChanges, s rollout.ObjectTarget) { in.Delete = []rollout.ObjectTarget{s} },
 			func(t *testing.T, s *clusterv1.MachineSet) { assert.NotNil(t, s.DeletionTimestamp) },
 			[]string{"delete machinesets"},
-			nil,
+			[]string{`Normal SuccessfulDelete Deleted MachineSet "s"`},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

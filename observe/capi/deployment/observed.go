@@ -206,7 +206,7 @@ func (f ObjectTree) rolloutSetFacts(
 	minReady := time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second
 	var machines []scale.Member
 	for _, m := range members {
-		seen := capiset.MemberFacts(f.Cache, m, set, selector)
+		seen := capiset.MemberFacts(f.Cache, m, set, selector, now)
 		machines = append(machines, seen)
 		r := rolloutMemberFacts(seen, set, minReady, now)
 		r.Failed, r.Joined, r.RemovalRequested, r.DenialReason = hasFailedHealthCheck(

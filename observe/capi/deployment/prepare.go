@@ -37,11 +37,22 @@ func PreparedDeployment(f ObjectTree) *clusterv1.MachineDeployment {
 // NotPreparedMessage describes the pending work of a deployment that must be prepared for its first set.
 const NotPreparedMessage = "it is not prepared for its first set"
 
-// NeedsPreparation reports whether a deployment must be prepared now, or one of its sets must be taken over now.
-// NeedsPreparation returns false for a deployment that is contested or being deleted.
+// NeedsPreparation reports whether a deployment must be prepared now, one of its sets must be taken over now, or one of
+// its templates lacks its owner. NeedsPreparation returns false for a deployment that is contested or being deleted.
 func NeedsPreparation(f ObjectTree, o rollout.Facts) bool {
 	contested := capi.IsReconciledByOtherController(f.Deployment, clusterv1.MachineDeploymentFinalizer)
-	return !o.Deleting && !contested && (len(f.SetsToTakeOver()) > 0 || PreparedDeployment(f) != nil)
+	return !o.Deleting && !contested &&
+		(len(f.SetsToTakeOver()) > 0 || PreparedDeployment(f) != nil || len(f.UnownedTemplates()) > 0)
+}
+
+// UnownedTemplates returns the templates of the deployment that lack the owner reference to the Cluster, or the
+// Cluster's label. A deployment with spec.paused also owns its templates, although it creates no set for them: without
+// the owner, clusterctl move would leave the templates behind. A paused deployment or Cluster owns no template.
+func (f ObjectTree) UnownedTemplates() []capi.ProviderObject {
+	if len(f.pauseReasons()) > 0 {
+		return nil
+	}
+	return capi.UnownedTemplates(f.Cluster, f.Templates)
 }
 
 // SetsToTakeOver returns the sets that Cluster API's controller has reconciled and does not change now.

@@ -163,11 +163,16 @@ func ReadLiveTreeWithoutMachines(
 
 // listMachines reads the machines of the sets.
 func (f *ObjectTree) listMachines(ctx context.Context) error {
-	machines, err := f.Cache.Client().Machines(f.Deployment.Namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("list machines of deployment %s: %w", f.Deployment.Name, err)
+	var cached []*clusterv1.Machine
+	for _, set := range f.Sets {
+		cached = append(cached, f.Cache.MachinesOfSet(set)...)
 	}
-	for _, m := range cache.PointersToItems(machines.Items) {
+	d := f.Deployment
+	machines, err := f.Cache.ListLiveMachines(ctx, d.Namespace, &d.Spec.Selector, cached)
+	if err != nil {
+		return fmt.Errorf("list machines of deployment %s: %w", d.Name, err)
+	}
+	for _, m := range machines {
 		if slices.ContainsFunc(f.Sets, func(set *clusterv1.MachineSet) bool { return metav1.IsControlledBy(m, set) }) {
 			f.Members = append(f.Members, m)
 		}

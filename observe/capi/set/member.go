@@ -25,6 +25,7 @@ func MemberFacts(
 	m *clusterv1.Machine,
 	set *clusterv1.MachineSet,
 	selector labels.Selector,
+	now time.Time,
 ) scale.Member {
 	f := scale.Member{
 		Name: m.Name, UID: string(m.UID), Version: m.ResourceVersion, CreatedAt: m.CreationTimestamp.Time,
@@ -47,6 +48,7 @@ func MemberFacts(
 	f.Healthy, _, _ = conditionStatus(m, clusterv1.MachineHealthCheckSucceededCondition)
 	f.Marked = meta.IsStatusConditionFalse(m.Status.Conditions, clusterv1.MachineOwnerRemediatedCondition)
 	_, f.ClusterAPI.MarkMessage = RemediationReason(m)
+	f.ClusterAPI.DrainBlockers = drainBlockers(m, now)
 	_, urgent := m.Annotations[clusterv1.RemediateMachineAnnotation]
 	f.Urgent = urgent && f.Marked
 	return f

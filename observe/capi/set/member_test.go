@@ -37,6 +37,17 @@ func withAnnotation(key string) capitest.MachineChange {
 	return capitest.WithAnnotation[*clusterv1.Machine](key, "")
 }
 
+// withLongDrain gives a machine a deletion with this reason, and a drain that began this long before noon.
+func withLongDrain(age time.Duration, reason string) capitest.MachineChange {
+	return func(m *clusterv1.Machine) {
+		capitest.AsDeletingObject(m)
+		began := metav1.NewTime(capitest.Noon.Add(-age))
+		m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: began}
+		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason,
+			"* Pod a: cannot evict pod as it would violate the pod's disruption budget. The budget needs 2 pods\n* Pod b: failed to evict Pod")(m)
+	}
+}
+
 // Each row tests one fact about a machine, with a value that differs from the fact's value for a machine without a
 // status.
 func TestMemberFacts(t *testing.T) {
@@ -103,6 +114,9 @@ func TestMemberFacts(t *testing.T) {
 		{name: "asked for", fact: "Marked", change: capitest.WithCondition(remediated, no), want: true},
 		{fact: "ClusterAPI.MarkMessage", change: capitest.WithConditionReason(remediated, no, "RemediationDeferred", "one after the other"), want: "one after the other"},
 		{name: "while it is not asked for", fact: "ClusterAPI.MarkMessage", change: capitest.WithConditionReason(remediated, yes, "Remediated", "done"), want: ""},
+		{fact: "ClusterAPI.DrainBlockers", change: withLongDrain(6*time.Minute, "DrainingNode"), want: []string{scale.DrainBudgets, scale.DrainEvictionErrors}},
+		{name: "of a short drain", fact: "ClusterAPI.DrainBlockers", change: withLongDrain(5*time.Minute, "DrainingNode"), want: []string(nil)},
+		{name: "after the drain", fact: "ClusterAPI.DrainBlockers", change: withLongDrain(time.Hour, "DeletingNode"), want: []string(nil)},
 		{name: "done", fact: "Marked", change: capitest.WithCondition(remediated, yes), want: false},
 		{name: "unknown", fact: "Marked", change: capitest.WithCondition(remediated, unknown), want: false},
 		{name: "a person asked", fact: "Urgent", change: func(m *clusterv1.Machine) {

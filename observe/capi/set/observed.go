@@ -63,7 +63,7 @@ func ScaleFacts(
 	o.InvalidReason = invalidReason(c, set, selector, err, namingErr)
 	o.SelectsAll = err == nil && selector.Empty() && o.InvalidReason == ""
 	for _, m := range related.Members {
-		f := MemberFacts(c, m, set, selector)
+		f := MemberFacts(c, m, set, selector, now)
 		if f.Deleting && !f.Updating && f.UpToDate == scale.ConditionTrue {
 			o.ClusterAPI.DeletingUpToDateCount++
 		}
@@ -75,10 +75,9 @@ func ScaleFacts(
 			UID:             string(m.UID),
 			Version:         m.ResourceVersion,
 			MatchesSelector: selector.Matches(labels.Set(m.Labels)),
-			Deleting:        m.DeletionTimestamp != nil,
 		}
 		o.Orphans = append(o.Orphans, f)
-		if !f.Deleting && capi.IsReleasedBySet(m, set) {
+		if m.DeletionTimestamp == nil && capi.IsReleasedBySet(m, set) {
 			o.ReleasedMachineCount++
 		}
 	}

@@ -215,7 +215,7 @@ func TestScaleFacts(t *testing.T) {
 			name:    "and those that are being deleted",
 			fact:    "Orphans",
 			related: orphan(nil, capitest.AsDeletingObject),
-			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900", Deleting: true}},
+			want:    []scale.Orphan{{Name: "o", UID: "uid-o", Version: "900"}},
 		},
 		{
 			name:    "not one that is being deleted, nor one of another set",

@@ -101,7 +101,7 @@ func OutstandingWritesText(
 	if s.DeletionTimestamp != nil || !MayWriteRelatedObjects(s, observed) {
 		return ""
 	}
-	if len(capi.UnownedTemplates(related)) > 0 {
+	if len(capi.UnownedTemplates(related.Cluster, related.Templates)) > 0 {
 		return "a template lacks its owner, or the label of the Cluster"
 	}
 	if machines, _ := MachinesWithoutRemediationReason(related, plan); len(machines) > 0 {

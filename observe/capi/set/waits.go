@@ -88,6 +88,34 @@ func addDeletionFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	}
 }
 
+// longDrainAge is how long a drain by Cluster API lasts before the conditions of the set say why. Source: Cluster API.
+const longDrainAge = 5 * time.Minute
+
+// drainBlockers returns why Cluster API's drain of a machine's node lasts longer than longDrainAge. Source of the texts:
+// the message of Cluster API's condition Deleting. The result is only shown.
+func drainBlockers(m *clusterv1.Machine, now time.Time) (blockers []string) {
+	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
+	if m.DeletionTimestamp == nil || c.Status != metav1.ConditionTrue ||
+		c.Reason != clusterv1.MachineDeletingDrainingNodeReason || m.Status.Deletion == nil {
+		return nil
+	}
+	began := m.Status.Deletion.NodeDrainStartTime
+	if began.IsZero() || now.Sub(began.Time) <= longDrainAge {
+		return nil
+	}
+	for _, row := range []struct{ text, blocker string }{
+		{"cannot evict pod as it would violate the pod's disruption budget.", scale.DrainBudgets},
+		{"deletionTimestamp set, but still not removed from the Node", scale.DrainNotTerminating},
+		{"failed to evict Pod", scale.DrainEvictionErrors},
+		{"waiting for completion", scale.DrainNotCompleted},
+	} {
+		if strings.Contains(c.Message, row.text) {
+			blockers = append(blockers, row.blocker)
+		}
+	}
+	return blockers
+}
+
 // addHookFacts sets the facts about a machine whose deletion waits for hook annotations with this prefix. If no
 // annotation with this prefix is left, Cluster API has not processed the removal yet.
 func addHookFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine, prefix string) {
