@@ -303,6 +303,32 @@ func TestWorkerAndBridgeHaveTheNamespaceFlags(t *testing.T) {
 	}, bound)
 }
 
+// The worker may read the Secrets of the drain namespaces only. The rights of the providers' roles are an option, and
+// replace the list of API groups.
+func TestRightsForClusterAPIAreOptional(t *testing.T) {
+	const drains, providers = "/millwright-cluster-api-drains", "-cluster-api-providers"
+	bindings := func(suffix string, settings map[string]any) (names []string) {
+		given := exampleValues(t)["full"]
+		given["clusterAPI"] = maps.Clone(settings)
+		given["clusterAPI"].(map[string]any)["watchFilter"] = "millwright"
+		for name, o := range renderedObjects(t, loadChart(t), given) {
+			if strings.HasSuffix(o.GetKind(), "Binding") && strings.HasSuffix(name, suffix) {
+				names = append(names, name)
+			}
+			assert.False(t, strings.Contains(marshalYAML(t, o), "apiGroups: []"), name)
+		}
+		return names
+	}
+	const inNamespace, inCluster = "RoleBinding.rbac.authorization.k8s.io ", "ClusterRoleBinding.rbac.authorization.k8s.io "
+	assert.Empty(t, bindings(drains, map[string]any{}))
+	assert.ElementsMatch(t, []string{inNamespace + "shop" + drains, inNamespace + "bakery" + drains},
+		bindings(drains, map[string]any{"drainNamespaces": []any{"shop", "bakery"}}))
+	assert.Equal(t, []string{inCluster + drains}, bindings(drains, map[string]any{"drainNamespaces": []any{"*"}}))
+	assert.Empty(t, bindings(providers, map[string]any{}))
+	assert.ElementsMatch(t, []string{inCluster + "/millwright-worker" + providers, inCluster + "/millwright-bridge" + providers},
+		bindings(providers, map[string]any{"aggregateProviderRoles": true, "providerGroups": []any{}}))
+}
+
 // A packaged chart contains the CRD files, not the symbolic link to them.
 func TestAPackagedChartRendersTheSameObjects(t *testing.T) {
 	archive, err := chartutil.Save(loadChart(t), t.TempDir())

@@ -44,7 +44,8 @@ func UsersOfRole(role string) []string {
 	switch role {
 	case WorkerIdentity, BridgeIdentity, ProviderIdentity:
 		return []string{role}
-	case "millwright-cluster-api-worker", "millwright-cluster-api-objects", "millwright-objects":
+	case "millwright-cluster-api-worker", "millwright-cluster-api-objects", "millwright-cluster-api-drains",
+		"millwright-objects":
 		return []string{WorkerIdentity}
 	case "millwright-cluster-api-bridge":
 		return []string{BridgeIdentity}

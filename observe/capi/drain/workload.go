@@ -73,6 +73,11 @@ func (w *WorkloadClusters) Target(ctx context.Context, namespace, name string) (
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: Secret %s/%s does not exist", ErrNoKubeconfig, namespace, secretName)
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf(
+			"%w: the worker may not read Secret %s/%s; add the namespace to the chart's value clusterAPI.drainNamespaces",
+			ErrNoKubeconfig, namespace, secretName,
+		)
 	case err != nil:
 		return nil, fmt.Errorf("get Secret %s/%s: %w", namespace, secretName, err)
 	}

@@ -12,10 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -231,4 +234,12 @@ func TestUnusableKubeconfigsAreRefused(t *testing.T) {
 	_, err := c.Target(t.Context(), capitest.Namespace, "c")
 	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
 	assert.ErrorContains(t, err, "Secret shop/c-kubeconfig does not exist")
+
+	secrets := kubefake.NewClientset()
+	secrets.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "c-kubeconfig", nil)
+	})
+	_, err = newWorkloadClusters(t, secrets, nil).Target(t.Context(), capitest.Namespace, "c")
+	require.ErrorIs(t, err, capidrain.ErrNoKubeconfig)
+	assert.ErrorContains(t, err, "add the namespace to the chart's value clusterAPI.drainNamespaces")
 }
