@@ -54,7 +54,9 @@ func handOverDecision(s *clusterv1.MachineSet, now time.Time) set.Decision {
 
 // DecideClusterAPISet reads a set and its related objects, and returns the next step. If a set has lost Millwright's
 // label, the workflow removes Millwright's finalizer from the set; then the set counts as gone.
-func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set.Decision, error) {
+func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (d set.Decision, err error) {
+	began := time.Now()
+	defer func() { a.Kube.Metrics.CountReconcile("machineset", time.Since(began), err) }()
 	s, related, err := a.readSet(ctx, in.ReadInput)
 	if err != nil {
 		return set.Decision{}, err
@@ -76,7 +78,7 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	observed := capiset.ScaleFacts(a.Cache, s, related, in.DecisionTime(), rand.Uint64())
 	observed.LastWriteFailure = in.Failure
 	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
-	d := set.NewCommonDecision(s, plan)
+	d = set.NewCommonDecision(s, plan)
 	d.Prepare = capiset.NeedsPreparation(s, related)
 	d.Extra = extraWrites(s, related, plan, strays)
 	d.Seen = related.ResourceVersions()

@@ -1,9 +1,11 @@
 package capi_test
 
 import (
+	"errors"
 	"regexp"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
@@ -577,4 +580,37 @@ func TestDecideAdoptsAMachineThatIsBeingDeleted(t *testing.T) {
 	require.Len(t, d.Scale.Adopt, 1)
 	assert.Equal(t, "restored", d.Scale.Adopt[0].Name)
 	assert.Empty(t, d.Scale.Create)
+}
+
+// Decisions count in the metrics with the names of Cluster API's controllers.
+func TestDecisionsCountAsReconciles(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	w, a := newWorld(t, s)
+	registry := prometheus.NewRegistry()
+	w.Metrics = kube.NewMetrics(registry)
+	_, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	require.NoError(t, err)
+	w.ClusterAPIServer.Clientset.PrependReactor("get", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("the API server fails"))
+	})
+	_, err = activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	require.Error(t, err)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	counts := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			labels := ""
+			for _, label := range m.GetLabel() {
+				labels += " " + label.GetValue()
+			}
+			counts[family.GetName()+labels] = m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	delete(counts, "millwright_fact_reads_total live")
+	assert.Equal(t, map[string]float64{
+		"capi_reconcile_total machineset error":   1,
+		"capi_reconcile_total machineset success": 1,
+		"capi_reconcile_time_seconds machineset":  2,
+	}, counts)
 }

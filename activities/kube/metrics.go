@@ -16,6 +16,8 @@ type Metrics struct {
 	evictionRequests *prometheus.CounterVec
 	orphanSweeps     *prometheus.CounterVec
 	collectedOrphans *prometheus.CounterVec
+	reconciles       *prometheus.CounterVec
+	reconcileTimes   *prometheus.HistogramVec
 }
 
 // NewMetrics registers the metrics. Call NewMetrics once per registry.
@@ -45,6 +47,16 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 		collectedOrphans: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "millwright_orphans_collected_total", Help: "Instances deleted because no Machine claimed them.",
 		}, []string{"namespace", "class"}),
+		reconciles: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "capi_reconcile_total",
+			Help: "Decisions about objects of Cluster API, by result: success or error. The controller is machineset or machinedeployment.",
+		}, []string{"controller", "result"}),
+		reconcileTimes: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "capi_reconcile_time_seconds",
+			Help: "Duration of decisions about objects of Cluster API. The writes that follow a decision are activities of their own.",
+			// The buckets are Cluster API's buckets below the timeout of a decision.
+			Buckets: []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10},
+		}, []string{"controller"}),
 	}
 	registry.MustRegister(
 		m.factReads,
@@ -53,6 +65,8 @@ func NewMetrics(registry prometheus.Registerer) Metrics {
 		m.evictionRequests,
 		m.orphanSweeps,
 		m.collectedOrphans,
+		m.reconciles,
+		m.reconcileTimes,
 	)
 	return m
 }
@@ -83,6 +97,20 @@ func (m Metrics) CountSweep(class Ref, result string, deleted int) {
 		m.orphanSweeps.WithLabelValues(class.Namespace, class.Name, result).Inc()
 		m.collectedOrphans.WithLabelValues(class.Namespace, class.Name).Add(float64(deleted))
 	}
+}
+
+// CountReconcile counts a decision about an object of Cluster API, under the names of Cluster API's metrics. The
+// controller is machineset or machinedeployment.
+func (m Metrics) CountReconcile(controller string, took time.Duration, err error) {
+	if m.reconciles == nil {
+		return
+	}
+	result := "success"
+	if err != nil {
+		result = "error"
+	}
+	m.reconciles.WithLabelValues(controller, result).Inc()
+	m.reconcileTimes.WithLabelValues(controller).Observe(took.Seconds())
 }
 
 // UpdateBlockedPods replaces the blockers of one drain in the metric.

@@ -146,7 +146,8 @@ const metricsPageIntro = `# Metrics
 
 ` + "`make generate`" + ` writes this page from what the processes register. Each process serves its metrics at ` + "`/metrics`" + ` of
 ` + "`--metrics-address`" + `. Metrics that begin with ` + "`mcm_`" + ` have the names and labels of machine-controller-manager
-([ADR 0077](../adr/0077-metrics-of-mcm.md)). Only these have the names of machines in labels.
+([ADR 0077](../adr/0077-metrics-of-mcm.md)). Only these have the names of machines in labels. Metrics that begin with ` + "`capi_`" + `
+have the names and labels of Cluster API's controllers.
 
 A timestamp is in seconds since 1970: ` + "`time() - millwright_blocked_oldest_start_timestamp_seconds`" + ` is an age.
 

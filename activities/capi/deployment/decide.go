@@ -30,7 +30,12 @@ type Activities struct {
 // DecideClusterAPIDeployment reads a deployment with its sets and machines, and returns the next step. A deployment
 // without Millwright's label must be released: its sets get the deployment's new label, and the deployment loses
 // Millwright's finalizer. After this release, the decision treats the deployment as gone.
-func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activities.Input) (activities.Decision, error) {
+func (a *Activities) DecideClusterAPIDeployment(
+	ctx context.Context,
+	in activities.Input,
+) (result activities.Decision, err error) {
+	began := time.Now()
+	defer func() { a.Kube.Metrics.CountReconcile("machinedeployment", time.Since(began), err) }()
 	tree, err := a.readObjectTree(ctx, in.ReadInput)
 	if err != nil {
 		return activities.Decision{}, err
@@ -51,7 +56,7 @@ func (a *Activities) DecideClusterAPIDeployment(ctx context.Context, in activiti
 	}
 	observed := deployment.RolloutFacts(tree, now)
 	plan := rollout.PlanDeployment(observed)
-	result := activities.NewDecision(d, observed, plan)
+	result = activities.NewDecision(d, observed, plan)
 	result.Operation, result.Seen = deployment.CurrentRolloutID(d), tree.ResourceVersions()
 	result.Prepare = deployment.NeedsPreparation(tree, observed)
 	if result.Prepare && result.Pending.NeedsNothing() {
