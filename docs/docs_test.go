@@ -297,6 +297,7 @@ func TestRunbookListsEveryBlockedReason(t *testing.T) {
 		vocabulary.ReasonInvalid:                  true,
 		vocabulary.ReasonProgressDeadlineExceeded: true,
 		vocabulary.ReasonExtensionFailed:          true,
+		vocabulary.ReasonNotUpdatedInPlace:        true,
 		vocabulary.ReasonPolicyInvalid:            true,
 		vocabulary.ReasonRolledBack:               true,
 		vocabulary.ReasonPinned:                   true,

@@ -64,6 +64,8 @@ const (
 	// ValueLowerTrue is the value of LabelScaleUpDisabled, of a Node's labels for in-place updates, and of both
 	// annotations for the cluster autoscaler.
 	ValueLowerTrue = vocabulary.ValueScaleDownDisabled
+	// ValueRequired is the value of AnnotationInPlaceUpdates with which a rollout replaces no machine.
+	ValueRequired = "required"
 	// ValueUpdateSuccessful is a value of LabelUpdateResult.
 	ValueUpdateSuccessful = vocabulary.ValueUpdateSuccessful
 	// ValueUpdateFailed is a value of LabelUpdateResult, on a Node only.
@@ -216,9 +218,10 @@ const (
 	// the deployment's template again.
 	AnnotationReplacedByRevision = "rollout.machine.sapcloud.io/replaced-by-revision"
 	// AnnotationInPlaceUpdates on a MachineDeployment of Cluster API, with the value "true": a rollout updates a
-	// machine in place if a runtime extension can do so, and replaces the other machines. With any other value, or
-	// without the annotation, a rollout replaces all machines.
-	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
+	// machine in place if a runtime extension can do so, and replaces the other machines. With the value "required", a
+	// rollout replaces no machine: it stops if the extension cannot update the machines of a set. With any other value,
+	// or without the annotation, a rollout replaces all machines.
+	AnnotationInPlaceUpdates = vocabulary.AnnotationInPlaceUpdates
 	// AnnotationInPlaceAnswer on a former MachineSet of Cluster API holds as JSON the answer of the runtime extension
 	// for the set's machines. The answer has the set of the new template, whether the extension can update the machines
 	// to this set in place, the reason if it cannot, and the time of the answer. If the annotation is removed, the next

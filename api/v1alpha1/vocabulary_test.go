@@ -56,6 +56,7 @@ func TestAPIStringsDoNotChange(t *testing.T) {
 		"auto-preserved":                                                     ValuePreserveAuto,
 		"false":                                                              ValuePreserveFalse,
 		"True":                                                               ValueTrue,
+		"required":                                                           ValueRequired,
 		"true":                                                               ValueLowerTrue,
 		"successful":                                                         ValueUpdateSuccessful,
 		"failed":                                                             ValueUpdateFailed,

@@ -35,6 +35,8 @@ const (
 	LabelFreeze = "freeze"
 	// annotation of a MachineSet that creates and deletes no machine
 	AnnotationPaused = "cluster.x-k8s.io/paused"
+	// AnnotationInPlaceUpdates: see v1alpha1.AnnotationInPlaceUpdates.
+	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
 	// annotation of a MachineSet: names of the preflight checks that the set skips
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
 )

@@ -109,6 +109,9 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 			Singular: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval),
 		}
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
+	case vocabulary.ReasonNotUpdatedInPlace:
+		w.NextEvent = PhraseForms{Singular: "correct the template, or let the rollout replace the machines"}
+		w.Command = "kubectl annotate " + object + " --overwrite " + vocabulary.AnnotationInPlaceUpdates + "=true"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.NextEvent, w.Command = []string{
 			vocabulary.BlockedByPause,

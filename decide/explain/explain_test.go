@@ -391,6 +391,11 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 			"ExtensionFailed",
 			"no extension says it (since 09:00:00 UTC); it is asked again every 30s; `kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml`",
 		},
+		"no update in place": {
+			explain.Deployment{IsClusterAPI: true, Conditions: progressing("NotUpdatedInPlace", "it cannot")},
+			"NotUpdatedInPlace",
+			"it cannot (since 09:00:00 UTC); correct the template, or let the rollout replace the machines; `kubectl annotate machinedeployments.cluster.x-k8s.io -n shop d --overwrite rollout.machine.sapcloud.io/in-place-updates=true`",
+		},
 		"no progress": {explain.Deployment{Conditions: progressing("ProgressDeadlineExceeded", "no progress for 10m")}, "ProgressDeadlineExceeded", "no progress for 10m (since 09:00:00 UTC); `millwright rollout status shop/d`"},
 		"no way back": {
 			explain.Deployment{Conditions: []explain.Condition{{

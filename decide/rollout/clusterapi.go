@@ -39,6 +39,9 @@ type ClusterAPISet struct {
 // ClusterAPIDeployment.
 type ClusterAPIDeployment struct {
 	UsesExtension bool // the strategy RollingUpdate updates machines in place if an extension can do so
+	// RequiresExtension means that a rollout stops if the extension cannot update the machines of a set in place; without
+	// it, the rollout replaces these machines.
+	RequiresExtension bool
 	// SuspensionReason is the reason why Millwright neither changes the deployment nor deletes its sets, whatever the spec
 	// requests. SuspensionReason is empty if the deployment is not suspended.
 	SuspensionReason string

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,18 +43,18 @@ func (p *planner) hasExtensionAnswer(set *setPlan) bool {
 		!set.ClusterAPI.ExtensionAnswer.Failed
 }
 
-// waitsForExtensionAnswer reports whether the rollout waits for an extension. If the extension does not answer, old
-// sets still follow spec.replicas.
+// waitsForExtensionAnswer reports whether the rollout waits for an extension, or stops because the extension cannot
+// update machines that the rollout must not replace. Meanwhile, old sets still follow spec.replicas.
 func (p *planner) waitsForExtensionAnswer() bool {
-	all := p.inPlaceCandidateSets()
-	if !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasExtensionAnswer(set) }) {
+	all, refusal := p.inPlaceCandidateSets(), p.inPlaceRefusal()
+	if refusal == "" && !slices.ContainsFunc(all, func(set *setPlan) bool { return !p.hasExtensionAnswer(set) }) {
 		p.assignTransfers(all)
 		return false
 	}
 	if p.currentSet.transfer.From == "" { // if From is set, machines may be moving to the current set
 		p.assignTransfers(nil)
 	}
-	if why := p.extensionFailure(); why != "" {
+	if why := cmp.Or(p.extensionFailure(), refusal); why != "" {
 		p.followReplicasInOldSet()
 		p.idleReason = why
 	}
@@ -69,6 +70,21 @@ func (p *planner) extensionFailure() string {
 				"no runtime extension says whether the machines of set %s can be updated in place: %s",
 				set.Name,
 				phrase.TruncateText(a.Why, maxReasonBytes),
+			)
+		}
+	}
+	return ""
+}
+
+// inPlaceRefusal names the set whose machines the extension cannot update in place although the deployment forbids to
+// replace them, and the extension's reason; empty: no such set.
+func (p *planner) inPlaceRefusal() string {
+	for _, set := range p.inPlaceCandidateSets() {
+		if p.facts.ClusterAPI.RequiresExtension && p.hasExtensionAnswer(set) && !set.ClusterAPI.ExtensionAnswer.Possible {
+			return fmt.Sprintf(
+				"the machines of set %s cannot be updated in place, and in-place-updates is \"required\": %s",
+				set.Name,
+				phrase.TruncateText(set.ClusterAPI.ExtensionAnswer.Why, maxReasonBytes),
 			)
 		}
 	}

@@ -322,6 +322,38 @@ func TestExtensionWithoutAnswerIsAskedAgain(t *testing.T) {
 	assert.Equal(t, []string{"ms1"}, targetNames(rollout.Decide(o).Ask))
 }
 
+// If in-place updates are required, a rollout replaces no machine: it stops, and the sizes still follow spec.replicas.
+func TestRequiredInPlaceUpdatesStopTheRollout(t *testing.T) {
+	required := func(a rollout.ExtensionAnswer, replicas int) rollout.Facts {
+		o := withExtensionAnswer(a, rollingUpdateDeployment(replicas, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0)))
+		o.ClusterAPI.RequiresExtension = true
+		return o
+	}
+	o := required(impossibleAnswer, 3)
+	d := rollout.Decide(o)
+	assert.Empty(t, d.Ask)
+	assert.Empty(t, changedSizes(d))
+	assert.Equal(
+		t,
+		`the machines of set ms1 cannot be updated in place, and in-place-updates is "required": DockerMachineTemplate differs in spec`,
+		d.Hold,
+	)
+	progressing := rollout.PlannedStatus(o).Conditions[1]
+	assert.Equal(
+		t,
+		[]string{"Progressing", "False", "NotUpdatedInPlace", d.Hold},
+		[]string{progressing.Type, progressing.Status, progressing.Reason, progressing.Message},
+	)
+	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(required(impossibleAnswer, 5))))
+	assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(required(impossibleAnswer, 2))))
+	assert.Equal(t, map[string]int{"ms2": 1}, changedSizes(rollout.Decide(required(possibleAnswer, 3))), "the surge machine")
+
+	other := required(possibleAnswer, 6)
+	other.Sets = append(other.Sets, oldSet(0, 3, 3, 3))
+	other.Sets[2].ClusterAPI.ExtensionAnswer = rollout.ExtensionAnswer{TargetSetUID: other.Sets[1].UID, Why: "too old"}
+	assert.Empty(t, changedSizes(rollout.Decide(other)), "one set cannot be updated, so no set is")
+}
+
 // A rollout step that needs approval limits the number of machines that move.
 func TestRolloutStepLimitsMovedMachines(t *testing.T) {
 	o := withExtensionAnswer(

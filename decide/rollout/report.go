@@ -266,6 +266,8 @@ func (p *planner) runningProgressingCondition(was, done string) Condition {
 	switch {
 	case p.extensionFailure() != "":
 		return Condition{Status: "False", Reason: vocabulary.ReasonExtensionFailed, Message: p.extensionFailure()}
+	case p.inPlaceRefusal() != "":
+		return Condition{Status: "False", Reason: vocabulary.ReasonNotUpdatedInPlace, Message: p.inPlaceRefusal()}
 	// the condition is True even if the previous revision was paused, held or late
 	case begun != "" && pause == nil && !p.isLate():
 		return Condition{

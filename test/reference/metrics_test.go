@@ -48,8 +48,8 @@ func TestMetricTypesAndLabels(t *testing.T) {
 	)
 }
 
-// Names of metrics follow the rules of Prometheus. Only the metrics of machine-controller-manager may have the name of
-// a machine as a label.
+// Names of metrics follow the rules of Prometheus. Metrics of machine-controller-manager and of Cluster API keep their
+// names. Only the metrics of machine-controller-manager may have the name of a machine as a label.
 func TestMetricNamesFollowPrometheusRules(t *testing.T) {
 	all, err := metricsSections()
 	require.NoError(t, err)
@@ -64,7 +64,7 @@ func TestMetricNamesFollowPrometheusRules(t *testing.T) {
 			assert.False(t, seen[m.name], "%s is registered twice", m.name)
 			seen[m.name] = true
 			if !ours.MatchString(m.name) {
-				assert.Regexp(t, `^mcm_[a-z_]+$`, m.name)
+				assert.Regexp(t, `^(mcm|capi)_[a-z_]+$`, m.name)
 				continue
 			}
 			assert.Equal(t, m.kind == "counter", counters.MatchString(m.name), "%s is a %s", m.name, m.kind)

@@ -66,7 +66,9 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		}
 	}
 	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
-	o.ClusterAPI.UsesExtension = d.Annotations[v1alpha1.AnnotationInPlaceUpdates] == v1alpha1.ValueLowerTrue
+	inPlace := d.Annotations[v1alpha1.AnnotationInPlaceUpdates]
+	o.ClusterAPI.RequiresExtension = inPlace == v1alpha1.ValueRequired
+	o.ClusterAPI.UsesExtension = inPlace == v1alpha1.ValueLowerTrue || o.ClusterAPI.RequiresExtension
 	o.HistoryLimit = new(intAnnotation(d, v1alpha1.AnnotationRevisionHistoryLimit, defaultRevisionHistoryLimit))
 	if deadline := time.Duration(
 		intAnnotation(d, v1alpha1.AnnotationProgressDeadline, int(defaultProgressDeadline/time.Second)),
