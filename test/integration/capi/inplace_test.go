@@ -307,6 +307,30 @@ func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 	assert.Empty(t, u.extension.Calls(extension.HookUpdateMachine, u.poolName))
 }
 
+// If in-place updates are required and the extension declines, no machine is made and none goes. The size still follows
+// spec.replicas. After a person has allowed replacements, the rollout goes on.
+func TestNoMachineIsReplacedIfInPlaceUpdatesAreRequired(t *testing.T) {
+	t.Parallel()
+	u := newInPlaceFleet(t, "required", inPlaceReplacements(1, 0)...)
+	u.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationInPlaceUpdates, v1alpha1.ValueRequired))
+	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourDeclines)
+	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
+	u.awaitConditionMessage(t, "Blocked", "True", "NotUpdatedInPlace", "DevMachineTemplate")
+	u.scale(t, 4)
+	u.awaitMachinesOfTemplate(t, u.poolName+"-1", 4)
+	verdict()
+	for name, uid := range u.originalUIDs {
+		assert.Equal(t, uid, u.uidsByName(t)[name], "%s was replaced", name)
+	}
+	u.requireCreatedMachineCount(t, 4)
+
+	verdict = u.watchBounds(t, rolloutBounds{maxMachines: 5, minAvailable: 4})
+	u.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.AnnotationInPlaceUpdates))
+	u.awaitMachinesOfTemplate(t, u.poolName+"-2", 4)
+	verdict()
+	u.requireCreatedMachineCount(t, 8)
+}
+
 // While the extension does not answer, Millwright does not move or replace any machine, and a condition of the
 // deployment reports why.
 func TestADeploymentWaitsForTheAnswerOfTheExtension(t *testing.T) {
