@@ -167,8 +167,11 @@ func addProvisioningFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 	lacks := func(c metav1.Condition) bool { return c.Type != "" && c.Status != metav1.ConditionTrue }
 	joined := m.Status.NodeRef.IsDefined()
 	switch {
-	case len(m.Status.Conditions) == 0:
-		f.Stage, f.Since, f.Unhandled = explain.StageInfrastructure, created, true
+	case !slices.ContainsFunc(m.Status.Conditions, isNotPauseCondition):
+		// If a pause of the Cluster ended before core had looked at the machine, the condition Paused may be the only one.
+		paused := capi.ConditionOfType(m.Status.Conditions, clusterv1.PausedCondition)
+		of(explain.StageInfrastructure, paused, created, "")
+		f.Unhandled = true
 	case !joined && lacks(bootstrap):
 		of(explain.StageBootstrap, bootstrap, created, kubectlObjectName(m.Spec.Bootstrap.ConfigRef))
 		f.HasFailed = bootstrap.Reason == clusterv1.MachineBootstrapConfigDeletedReason
@@ -184,6 +187,8 @@ func addProvisioningFacts(m *clusterv1.Machine, f *explain.ClusterAPIMachine) {
 		of(explain.StageRecover, node, infrastructure.LastTransitionTime.Time, "")
 	}
 }
+
+func isNotPauseCondition(c metav1.Condition) bool { return c.Type != clusterv1.PausedCondition }
 
 // kubectlObjectName returns the name of an object for kubectl, as KIND NAME.
 func kubectlObjectName(ref clusterv1.ContractVersionedObjectReference) string {

@@ -76,6 +76,10 @@ func TestMachineWaitFacts(t *testing.T) {
 		"nobody has looked at a new one": {
 			changesForNewMachine(3), explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
 		},
+		"core has seen only a pause that has ended": {
+			changesForNewMachine(5, withFalseCondition(clusterv1.PausedCondition, "NotPaused", "", 3)),
+			explain.ClusterAPIMachine{Stage: explain.StageInfrastructure, Since: ago(3), Unhandled: true},
+		},
 		"its bootstrap data": {
 			changesForNewMachine(5, withFalseCondition(bootstrap, "NotReady", "no data", 4), withFalseCondition(infrastructure, "NotReady", "no data", 5)),
 			explain.ClusterAPIMachine{Stage: explain.StageBootstrap, Message: "no data", Since: ago(4), DescribedObject: config},
