@@ -7,8 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -85,13 +87,18 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
 
 // buildCommand only builds the heavy binaries, so that make and CI can build them in a separate step.
 func buildCommand(p *stackFlags) *cobra.Command {
-	all := append(build.RequiredHeavyBinaryNames(), build.ClusterAPIFolder)
+	clusterAPI := map[string]string{build.ClusterAPIFolder: ""} // minor version by argument
+	for _, minor := range build.ClusterAPIMinorVersions()[1:] {
+		clusterAPI[build.ClusterAPIFolder+"-"+minor] = minor
+	}
+	all := append(build.RequiredHeavyBinaryNames(), slices.Sorted(maps.Keys(clusterAPI))...)
 	return &cobra.Command{
 		Use:   "build [" + strings.Join(all, "|") + "]",
 		Short: "Build the heavy binaries (Kubernetes, Temporal) unless they are cached",
 		Long: `build makes the binaries that the stack runs from and prints their paths. They take minutes to build, once: they
 are cached by sources and toolchain in $MILLWRIGHT_CACHE, or in "millwright" in the user's cache folder. The programs of
-Cluster API (` + build.ClusterAPIFolder + `) are only built when named, or by up --cluster-api; their folder is printed.`,
+Cluster API (` + build.ClusterAPIFolder + `, or with an older minor version) are only built when named, or by up --cluster-api; their
+folder is printed.`,
 		ValidArgs: all,
 		Args:      cobra.OnlyValidArgs,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -104,8 +111,10 @@ Cluster API (` + build.ClusterAPIFolder + `) are only built when named, or by up
 			}
 			for _, name := range names {
 				program := func() (string, error) { return build.HeavyBinaryPath(c.Context(), repo, name, c.ErrOrStderr()) }
-				if name == build.ClusterAPIFolder {
-					program = func() (string, error) { return build.ClusterAPIProgramsFolder(c.Context(), repo, c.ErrOrStderr()) }
+				if minor, is := clusterAPI[name]; is {
+					program = func() (string, error) {
+						return build.ClusterAPIProgramsFolder(c.Context(), repo, minor, c.ErrOrStderr())
+					}
 				}
 				path, err := program()
 				if err != nil {

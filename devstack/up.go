@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"millwright/devstack/build"
 	"millwright/devstack/component"
 	"millwright/devstack/stack"
 )
@@ -58,6 +59,12 @@ Added by --cluster-api: ` + strings.Join(component.ClusterAPINames(), ", "),
 		"cluster-api",
 		false,
 		"add Cluster API: core, kubeadm providers, and the development provider with clusters in memory",
+	)
+	flags.StringVar(
+		&o.ClusterAPIRelease,
+		"cluster-api-release",
+		"",
+		"minor version of Cluster API: "+strings.Join(build.ClusterAPIMinorVersions(), ", ")+" (default the newest)",
 	)
 	flags.BoolVar(
 		&o.EndsWithThisProcess,

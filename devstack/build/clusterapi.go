@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,8 +15,45 @@ import (
 )
 
 // ClusterAPIFolder is the folder of the nested module that pins the versions of Cluster API, and the name of the cache
-// entries with Cluster API's programs.
+// entries with Cluster API's programs. A folder with a minor version in its name has an older version.
 const ClusterAPIFolder = "clusterapi"
+
+// clusterAPIRelease is a minor version of Cluster API that the stack can run.
+type clusterAPIRelease struct {
+	minor      string // such as 1.14
+	folder     string // folder of the nested module, below devstack, and name of the cache entry
+	coreFolder string // folder of core's main package in the module of Cluster API
+}
+
+// clusterAPIReleases returns the releases, newest first. Source of their number: Cluster API supports three minor
+// versions.
+func clusterAPIReleases() []clusterAPIRelease {
+	return []clusterAPIRelease{
+		{"1.14", ClusterAPIFolder, "core"},
+		{"1.13", ClusterAPIFolder + "-1.13", "."},
+		{"1.12", ClusterAPIFolder + "-1.12", "."},
+	}
+}
+
+// ClusterAPIMinorVersions returns the minor versions of Cluster API that the stack can run, newest first.
+func ClusterAPIMinorVersions() (minors []string) {
+	for _, r := range clusterAPIReleases() {
+		minors = append(minors, r.minor)
+	}
+	return minors
+}
+
+// findClusterAPIRelease returns the release of a minor version; an empty minor version means the newest.
+func findClusterAPIRelease(minor string) (clusterAPIRelease, error) {
+	for _, r := range clusterAPIReleases() {
+		if minor == "" || r.minor == minor {
+			return r, nil
+		}
+	}
+	return clusterAPIRelease{}, fmt.Errorf(
+		"no stack has Cluster API %q: the versions are %s", minor, strings.Join(ClusterAPIMinorVersions(), ", "),
+	)
+}
 
 // These are the file names of Cluster API's programs in the folder that ClusterAPIProgramsFolder returns.
 const (
@@ -40,9 +78,9 @@ type clusterAPIProgram struct {
 	mainFolder string // folder of the main package in the module; the subfolder config has the manifests
 }
 
-func clusterAPIPrograms() []clusterAPIProgram {
+func (r clusterAPIRelease) programs() []clusterAPIProgram {
 	return []clusterAPIProgram{
-		{ClusterAPICore, clusterAPIModule, "core"},
+		{ClusterAPICore, clusterAPIModule, r.coreFolder},
 		{ClusterAPIBootstrap, clusterAPIModule, "bootstrap/kubeadm"},
 		{ClusterAPIControlPlane, clusterAPIModule, "controlplane/kubeadm"},
 		{ClusterAPIDev, clusterAPITestModule, "infrastructure/docker"},
@@ -60,8 +98,12 @@ type sourceEdit struct {
 // clusters and the debug server of the development provider to all addresses, and has no flag to change this. Workload
 // clusters use the same ports in every stack. Each stack therefore has its own address for workload clusters, which the
 // variable POD_IP contains.
-func loopbackEdits() []sourceEdit {
+func (r clusterAPIRelease) loopbackEdits() []sourceEdit {
 	const mux = "infrastructure/inmemory/pkg/server/mux.go"
+	debugServers, workloadClusters := 1, 2
+	if r.minor == "1.12" { // the debug server of 1.12 has the host already
+		debugServers, workloadClusters = 0, 1
+	}
 	return []sourceEdit{
 		{
 			controllerRuntimeModule,
@@ -75,22 +117,22 @@ func loopbackEdits() []sourceEdit {
 			mux,
 			`net.Listen("tcp", fmt.Sprintf(":%d", options.DebugPort))`,
 			`net.Listen("tcp", net.JoinHostPort(host, fmt.Sprint(options.DebugPort)))`,
-			1,
+			debugServers,
 		},
 		{
 			clusterAPITestModule,
 			mux,
 			`net.Listen("tcp", fmt.Sprintf(":%d", wcl.Port()))`,
 			`net.Listen("tcp", wcl.HostPort())`,
-			2,
+			workloadClusters,
 		},
 	}
 }
 
 // applyTo edits the copy of the module in a folder.
 func (e sourceEdit) applyTo(folder string) error {
-	path := filepath.Join(folder, e.file)
-	text, err := os.ReadFile(path)
+	file := filepath.Join(folder, e.file)
+	text, err := os.ReadFile(file)
 	if err != nil {
 		return fmt.Errorf("edit %s: %w", e.module, err)
 	}
@@ -104,16 +146,20 @@ func (e sourceEdit) applyTo(folder string) error {
 			e.occurrenceCount,
 		)
 	}
-	return os.WriteFile(path, []byte(strings.ReplaceAll(string(text), e.oldText, e.newText)), 0o644)
+	return os.WriteFile(file, []byte(strings.ReplaceAll(string(text), e.oldText, e.newText)), 0o644)
 }
 
-// ClusterAPIProgramsFolder returns a folder with Cluster API's programs, in the versions of devstack/clusterapi. The
+// ClusterAPIProgramsFolder returns a folder with Cluster API's programs of a minor version; empty: the newest. The
 // folder config/NAME has upstream's CustomResourceDefinitions and webhook configurations of the program NAME, and the
 // kustomization.yaml with the labels of the CustomResourceDefinitions. If the cache lacks the folder,
 // ClusterAPIProgramsFolder builds the programs, which takes minutes. A second call takes milliseconds.
-func ClusterAPIProgramsFolder(ctx context.Context, repo string, progress io.Writer) (string, error) {
-	module := filepath.Join(repo, "devstack", ClusterAPIFolder)
-	flags, err := goBuildFlags(ClusterAPIFolder, module)
+func ClusterAPIProgramsFolder(ctx context.Context, repo, minor string, progress io.Writer) (string, error) {
+	release, err := findClusterAPIRelease(minor)
+	if err != nil {
+		return "", err
+	}
+	module := filepath.Join(repo, "devstack", release.folder)
+	flags, err := goBuildFlags(release.folder, module)
 	if err != nil {
 		return "", err
 	}
@@ -121,18 +167,18 @@ func ClusterAPIProgramsFolder(ctx context.Context, repo string, progress io.Writ
 	if err != nil {
 		return "", fmt.Errorf("compute cache key of Cluster API's programs: %w", err)
 	}
-	recipe := fmt.Sprintf("%s %v %v", key, clusterAPIPrograms(), loopbackEdits())
-	return CachedFolder(ctx, ClusterAPIFolder, recipe, progress, func(dir string) error {
+	recipe := fmt.Sprintf("%s %v %v", key, release.programs(), release.loopbackEdits())
+	return CachedFolder(ctx, release.folder, recipe, progress, func(dir string) error {
 		_, _ = fmt.Fprintln(
 			progress,
-			"building Cluster API's core, kubeadm providers and development provider: five minutes or so on two cores, once",
+			"building Cluster API "+release.minor+": core, kubeadm providers and development provider; takes five minutes or so on two cores, once",
 		)
 		began := time.Now()
 		edited, err := os.MkdirTemp("", "millwright-clusterapi-")
 		if err != nil {
 			return fmt.Errorf("make room for edited modules: %w", err)
 		}
-		err = errors.Join(buildClusterAPIPrograms(ctx, module, edited, dir, flags, progress), os.RemoveAll(edited))
+		err = errors.Join(release.buildPrograms(ctx, module, edited, dir, flags, progress), os.RemoveAll(edited))
 		if err == nil {
 			_, _ = fmt.Fprintf(progress, "built them in %s\n", time.Since(began).Round(time.Second))
 		}
@@ -165,9 +211,9 @@ func ClusterctlPath(ctx context.Context, repo string, progress io.Writer) (strin
 	return filepath.Join(dir, name), err
 }
 
-// buildClusterAPIPrograms fills dir, the folder of ClusterAPIProgramsFolder. The folder edited keeps the edited copies
+// buildPrograms fills dir, the folder of ClusterAPIProgramsFolder. The folder edited keeps the edited copies
 // of modules.
-func buildClusterAPIPrograms(
+func (r clusterAPIRelease) buildPrograms(
 	ctx context.Context,
 	module, edited, dir string,
 	flags []string,
@@ -176,11 +222,11 @@ func buildClusterAPIPrograms(
 	if err := runGoCommand(ctx, module, ClusterAPIFolder, nil, []string{"mod", "download"}, progress); err != nil {
 		return err
 	}
-	goMod, err := copyEditedModules(ctx, module, edited)
+	goMod, err := r.copyEditedModules(ctx, module, edited)
 	if err != nil {
 		return err
 	}
-	for _, p := range clusterAPIPrograms() {
+	for _, p := range r.programs() {
 		published, err := moduleFolder(ctx, module, p.module)
 		if err != nil {
 			return err
@@ -194,7 +240,7 @@ func buildClusterAPIPrograms(
 		arguments := slices.Concat(
 			[]string{"build", "-v", "-modfile", goMod, "-o", filepath.Join(dir, p.name)},
 			flags,
-			[]string{p.module + "/" + p.mainFolder},
+			[]string{path.Join(p.module, p.mainFolder)},
 		)
 		if err := runGoCommand(ctx, module, p.name, nil, arguments, progress); err != nil {
 			return err
@@ -205,7 +251,7 @@ func buildClusterAPIPrograms(
 
 // copyEditedModules makes edited copies of the modules in loopbackEdits, below the folder edited. copyEditedModules
 // returns the path of a go.mod that replaces these modules with the copies.
-func copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
+func (r clusterAPIRelease) copyEditedModules(ctx context.Context, module, edited string) (goMod string, err error) {
 	text, err := os.ReadFile(filepath.Join(module, "go.mod"))
 	if err != nil {
 		return "", fmt.Errorf("edit modules: %w", err)
@@ -220,7 +266,7 @@ func copyEditedModules(ctx context.Context, module, edited string) (goMod string
 			return "", fmt.Errorf("copy module %s: %w", name, err)
 		}
 		text = fmt.Appendf(text, "\nreplace %s => %s\n", name, folder)
-		for _, e := range loopbackEdits() {
+		for _, e := range r.loopbackEdits() {
 			if e.module != name {
 				continue
 			}

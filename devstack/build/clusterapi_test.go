@@ -1,7 +1,9 @@
 package build
 
 import (
+	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -45,19 +47,31 @@ func TestCopyConfigFillsOneFolder(t *testing.T) {
 	assert.Equal(t, []string{"kustomization.yaml", "machines.yaml", "webhooks.yaml"}, names)
 }
 
-// The nested module lists each program as a tool, and requires each module that loopbackEdits names.
-func TestNestedModuleHasTheProgramsOfClusterAPI(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", ClusterAPIFolder, "go.mod"))
-	require.NoError(t, err)
-	for _, p := range clusterAPIPrograms() {
-		assert.Contains(t, string(text), "\t"+p.module+"/"+p.mainFolder+"\n")
+// The nested module of each release lists each program as a tool, and requires each module that loopbackEdits names.
+func TestNestedModulesHaveTheProgramsOfClusterAPI(t *testing.T) {
+	for _, r := range clusterAPIReleases() {
+		t.Run(r.minor, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("..", r.folder, "go.mod"))
+			require.NoError(t, err)
+			for _, p := range r.programs() {
+				assert.Contains(t, string(text), "\t"+path.Join(p.module, p.mainFolder)+"\n")
+			}
+			versions := readModuleVersions(t, r.folder)
+			for _, e := range r.loopbackEdits() {
+				assert.NotEmpty(t, versions[e.module], e.module)
+			}
+			for _, module := range []string{clusterAPIModule, clusterAPITestModule} {
+				assert.True(t, strings.HasPrefix(versions[module], "v"+r.minor+"."), "%s %s", module, versions[module])
+			}
+		})
 	}
-	assert.Contains(t, string(text), "\t"+clusterAPIModule+"/cmd/clusterctl\n")
-	versions := readModuleVersions(t, ClusterAPIFolder)
-	for _, e := range loopbackEdits() {
-		assert.NotEmpty(t, versions[e.module], e.module)
-	}
-	_, api, _ := strings.Cut(versions[clusterAPIModule+"/api"], " ")
-	assert.Equal(t, versions[clusterAPIModule], api, "the three modules are of one release")
-	assert.Equal(t, versions[clusterAPIModule], versions[clusterAPITestModule])
+	newest := readModuleVersions(t, ClusterAPIFolder)
+	_, api, _ := strings.Cut(newest[clusterAPIModule+"/api"], " ")
+	assert.Equal(t, newest[clusterAPIModule], api, "the three modules are of one release")
+	assert.Equal(t, newest[clusterAPIModule], newest[clusterAPITestModule])
+}
+
+func TestUnknownReleaseOfClusterAPI(t *testing.T) {
+	_, err := ClusterAPIProgramsFolder(t.Context(), "..", "1.2", io.Discard)
+	assert.EqualError(t, err, `no stack has Cluster API "1.2": the versions are 1.14, 1.13, 1.12`)
 }

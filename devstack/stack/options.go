@@ -35,6 +35,9 @@ type Options struct {
 	// WithClusterAPI adds the released Cluster API: its core with the watch filter component.UpstreamFilter, the kubeadm
 	// providers, and the development provider, which keeps its workload clusters in memory.
 	WithClusterAPI bool
+	// ClusterAPIRelease is the minor version of Cluster API, such as 1.13; see build.ClusterAPIMinorVersions. Empty means
+	// the newest.
+	ClusterAPIRelease string
 	// Output receives progress messages; nil means no messages.
 	Output io.Writer
 	// EndsWithThisProcess ends the stack when this process ends, even by SIGKILL. Tests use this option.

@@ -47,7 +47,7 @@ func buildBinariesAndPlan(ctx context.Context, o Options) (component.Plan, strin
 			plan.KubernetesBinaryPath = path
 		}
 	}
-	if err := addClusterAPIPrograms(ctx, &plan, o.Output); err != nil {
+	if err := addClusterAPIPrograms(ctx, &plan, o.ClusterAPIRelease, o.Output); err != nil {
 		return plan, "", err
 	}
 	ours, err := build.Products(ctx, o.Repo, o.Output, slices.Sorted(maps.Keys(folders))...)
@@ -68,14 +68,14 @@ func buildBinariesAndPlan(ctx context.Context, o Options) (component.Plan, strin
 
 // addClusterAPIPrograms adds the binaries of the chosen Cluster API programs, and the folder with their manifests, to a
 // plan.
-func addClusterAPIPrograms(ctx context.Context, plan *component.Plan, output io.Writer) error {
+func addClusterAPIPrograms(ctx context.Context, plan *component.Plan, release string, output io.Writer) error {
 	// Only the first call of ClusterAPIProgramsFolder may build; later calls find the folder.
 	for _, name := range component.ClusterAPINames() {
 		if !slices.Contains(plan.Components, name) {
 			continue
 		}
 		var err error
-		if plan.ClusterAPIFolder, err = build.ClusterAPIProgramsFolder(ctx, plan.Repo, output); err != nil {
+		if plan.ClusterAPIFolder, err = build.ClusterAPIProgramsFolder(ctx, plan.Repo, release, output); err != nil {
 			return err
 		}
 		plan.BinaryPaths[name] = filepath.Join(plan.ClusterAPIFolder, name)

@@ -189,6 +189,43 @@ func TestASetIsHandedOverInTheMiddle(t *testing.T) {
 	}
 }
 
+// The label of a deployment changes in the middle of a rollout of Cluster API's controller, then in the middle of a
+// rollout of Millwright. Both rollouts go on under the new controller, and the bounds hold at each event.
+func TestADeploymentIsHandedOverInTheMiddleOfItsRollout(t *testing.T) {
+	s := newStartedNamespace(t, "turned")
+	for _, template := range []string{"first", "second", "third"} {
+		s.newInfrastructureTemplate(t, template)
+	}
+	f := s.newFleet(t, "turned", 4, append(
+		rolloutReplacement("{strategy: {type: RollingUpdate, rollingUpdate: {maxSurge: 1, maxUnavailable: 0}}}"),
+		"DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: first",
+	)...)
+	f.awaitMachinesOfTemplate(t, "first", 4)
+	f.handOver(t, component.UpstreamFilterValue, upstreamDeploymentFinalizer)
+	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 5, minAvailable: 4})
+	begin := func(template string) {
+		f.setInfrastructureTemplate(t, template)
+		rig.Eventually(t, "a machine of template "+template, func() (bool, any) {
+			made := f.countMachinesByTemplate(t)
+			return made[template] > 0, made
+		})
+	}
+
+	begin("second")
+	f.setWatchFilter(t, component.MillwrightFilterValue)
+	f.takeOver(t)
+	f.awaitMachinesOfTemplate(t, "second", 4)
+
+	begin("third")
+	f.setWatchFilter(t, component.UpstreamFilterValue)
+	f.awaitFinalizer(t, upstreamDeploymentFinalizer)
+	f.awaitMachinesOfTemplate(t, "third", 4)
+	verdict()
+	created, deleted := s.countMachineWrites(t)
+	t.Logf("created %v, deleted %v", created, deleted)
+	assert.Equal(t, []int{13, 8}, []int{sum(created), sum(deleted)}, "with the machine of the control plane")
+}
+
 func sum(counts map[string]int) (all int) {
 	for _, n := range counts {
 		all += n
