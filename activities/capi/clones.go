@@ -18,6 +18,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/activities/set"
+	"millwright/api/v1alpha1"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
 	capiset "millwright/observe/capi/set"
@@ -75,7 +76,9 @@ func (a *Activities) createClone(
 	return c, nil
 }
 
-// metadataOfClones returns the labels and annotations of the clones of a template.
+// metadataOfClones returns the labels and annotations of the clones of a template. The clones lack the annotation with
+// the replacing revision: only core's controller of Machines reads it, and a write of a clone would wake the controllers
+// of the providers.
 func (a *Activities) metadataOfClones(
 	s *clusterv1.MachineSet,
 	template capi.ProviderObject,
@@ -89,6 +92,7 @@ func (a *Activities) metadataOfClones(
 	}
 	maps.Copy(labels, capiset.MachineLabels(a.Cache, s))
 	maps.Copy(annotations, s.Spec.Template.Annotations)
+	delete(annotations, v1alpha1.AnnotationReplacedByRevision)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = template.Ref.Name
 	annotations[clusterv1.TemplateClonedFromGroupKindAnnotation] = schema.GroupKind{
 		Group: template.Ref.APIGroup,
@@ -292,6 +296,6 @@ func (a *Activities) syncClone(
 	labels, annotations := a.metadataOfClones(s, template)
 	annotations[clusterv1.TemplateClonedFromNameAnnotation] = o.GetAnnotations()[clusterv1.TemplateClonedFromNameAnnotation]
 	client := kube.WithFieldManager(objects, capi.MachineSetFieldManager)
-	_, err = kube.PatchObject(ctx, client, o, capi.MetadataPatch(o, labels, annotations))
+	_, err = kube.PatchChanges(ctx, client, o, capi.WithMetadata(o, labels, annotations))
 	return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: ref.Name, UID: string(o.GetUID())}, err)
 }

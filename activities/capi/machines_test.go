@@ -1,6 +1,7 @@
 package capi_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -10,11 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 	"millwright/activities/set"
+	"millwright/api/v1alpha1"
 	"millwright/observe/capi"
 	"millwright/observe/capi/capitest"
 	capiset "millwright/observe/capi/set"
@@ -273,6 +276,32 @@ func TestUnmarkMachines(t *testing.T) {
 	assert.Equal(t, now, w.ClusterAPIMachine("well"))
 	_, err = activitiestest.RunActivity[kube.MinVersions](w, acts.UnmarkClusterAPIMachines, newMachineBatch(s, well))
 	activitiestest.AssertFailure(t, err, kube.FailureTypeConflict, false)
+}
+
+// The annotation with the replacing revision reaches the machine, and causes no write of the machine's clones: a write
+// would wake the controllers of the providers for each old machine of a rollout.
+func TestSyncOfTheReplacingRevisionWritesOnlyTheMachine(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	w, acts := newWorld(t, s)
+	_, err := activitiestest.RunActivity[set.WriteResult](
+		w,
+		acts.CreateClusterAPIMachines,
+		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
+	)
+	require.NoError(t, err)
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`, v1alpha1.AnnotationReplacedByRevision)
+	_, err = w.ClusterAPIServer.Client.MachineSets(s.Namespace).
+		Patch(t.Context(), "s", types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+	w.ForgetRequests()
+	_, err = activitiestest.RunActivity[kube.MinVersions](
+		w,
+		acts.SyncClusterAPIMachines,
+		newMachineBatch(w.ClusterAPISet("s"), w.ClusterAPIMachine("s-a")),
+	)
+	require.NoError(t, err)
+	assert.Equal(t, "2", w.ClusterAPIMachine("s-a").Annotations[v1alpha1.AnnotationReplacedByRevision])
+	assert.Equal(t, []string{"patch machines"}, w.MutatingRequests())
 }
 
 func TestPostponeRemediation(t *testing.T) {

@@ -517,24 +517,23 @@ func TestReceivingSetIsRead(t *testing.T) {
 	}
 }
 
-func TestMetadataPatch(t *testing.T) {
-	m := capitest.NewMachine(
-		"m",
-		capitest.NewSet("s", 1),
-		capitest.WithManagedFields(capi.MachineSetFieldManager, "old", "former"),
-		capitest.WithManagedFields("other", "theirs", "foreign"),
-	)
-	assert.Equal(t, map[string]any{"metadata": map[string]any{
-		"labels":      map[string]any{"old": nil, "new": "1"},
-		"annotations": map[string]any{"former": "again"},
-	}}, capi.MetadataPatch(m, map[string]string{"new": "1"}, map[string]string{"former": "again"}))
-
-	clone := capitest.NewMachine(
-		"m",
-		capitest.NewSet("s", 1),
-		capitest.WithManagedFields("capi-machineset-metadata", "old", clusterv1.UpdateInProgressAnnotation),
-	)
-	assert.Equal(t, map[string]any{"metadata": map[string]any{
-		"labels": map[string]any{"old": nil}, "annotations": map[string]any{},
-	}}, capi.MetadataPatch(clone, nil, nil), "core removes it at the end of the update in place")
+func TestWithMetadata(t *testing.T) {
+	const inPlace = clusterv1.UpdateInProgressAnnotation
+	clone := func(manager string) *unstructured.Unstructured {
+		o := capitest.NewInfrastructureTemplate()
+		o.SetLabels(map[string]string{"old": "1", "theirs": "1"})
+		o.SetAnnotations(map[string]string{"former": "1", inPlace: "", "foreign": "1"})
+		capitest.WithFieldsOf[*unstructured.Unstructured](manager,
+			`{"f:metadata":{"f:labels":{"f:old":{}},"f:annotations":{"f:former":{},"f:in-place-updates.internal.cluster.x-k8s.io/update-in-progress":{}}}}`)(o)
+		return o
+	}
+	for _, manager := range []string{capi.MachineSetFieldManager, "capi-machineset-metadata"} {
+		before := clone(manager)
+		after := capi.WithMetadata(before, map[string]string{"new": "1"}, map[string]string{"former": "again"})
+		assert.Equal(t, map[string]string{"theirs": "1", "new": "1"}, after.GetLabels(), manager)
+		assert.Equal(t, map[string]string{"former": "again", inPlace: "", "foreign": "1"}, after.GetAnnotations(), manager)
+		assert.Equal(t, clone(manager), before, "the argument stays unchanged")
+	}
+	of := clone("other")
+	assert.Equal(t, of, capi.WithMetadata(of, nil, nil), "what another writer wrote stays")
 }

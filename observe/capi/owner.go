@@ -10,26 +10,19 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 )
 
-// MetadataPatch returns the merge patch that gives a clone these labels and annotations, and removes the former labels
-// and annotations of its set (see MachineFieldManagers). The patch keeps labels and annotations of other writers, and
-// the annotation of an in-place update.
-func MetadataPatch(o metav1.Object, labels, annotations map[string]string) map[string]any {
-	patch := func(want map[string]string, applied []string) map[string]any {
-		result := map[string]any{}
-		for _, key := range applied {
-			if key != clusterv1.UpdateInProgressAnnotation { // Cluster API's core removes this annotation
-				result[key] = nil
-			}
-		}
-		for key, value := range want {
-			result[key] = value
-		}
-		return result
-	}
-	ownLabels, ownAnnotations := FieldsOwnedBy(o, MachineFieldManagers()).AppliedKeys()
-	return map[string]any{"metadata": map[string]any{
-		"labels": patch(labels, ownLabels), "annotations": patch(annotations, ownAnnotations),
-	}}
+// WithMetadata returns a clone with these labels and annotations, and without the former labels and annotations of its
+// set (see MachineFieldManagers). Labels and annotations of other writers stay, and so does the annotation of an in-place
+// update, which Cluster API's core removes. The argument stays unchanged.
+func WithMetadata(clone *unstructured.Unstructured, labels, annotations map[string]string) *unstructured.Unstructured {
+	ownLabels, ownAnnotations := FieldsOwnedBy(clone, MachineFieldManagers()).AppliedKeys()
+	ownAnnotations = slices.DeleteFunc(
+		ownAnnotations,
+		func(key string) bool { return key == clusterv1.UpdateInProgressAnnotation },
+	)
+	next := clone.DeepCopy()
+	next.SetLabels(UpdateEntries(clone.GetLabels(), labels, ownLabels))
+	next.SetAnnotations(UpdateEntries(clone.GetAnnotations(), annotations, ownAnnotations))
+	return next
 }
 
 // IsReconciledByOtherController reports whether another controller also reconciles an object of Millwright. Such an
