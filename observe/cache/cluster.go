@@ -202,11 +202,10 @@ func (c *Cluster) AddInformer(resource Resource, informer cache.SharedIndexInfor
 	c.informerFactories = append(c.informerFactories, informerRunner{informer})
 }
 
-// AddRunningInformer adds the cache of another resource after Start. The caller runs the informer. Decisions also wait
-// until this cache has reached their minimum version. If a resource already has an informer from AddRunningInformer,
-// that informer stays.
-func (c *Cluster) AddRunningInformer(resource Resource, informer cache.SharedIndexInformer) {
-	c.informersAddedLater.LoadOrStore(resource, informer)
+// SetRunningInformer sets the cache of another resource after Start. The caller runs the informer. Decisions also wait
+// until this cache has reached their minimum version. The informer replaces a former informer of the resource.
+func (c *Cluster) SetRunningInformer(resource Resource, informer cache.SharedIndexInformer) {
+	c.informersAddedLater.Store(resource, informer)
 }
 
 // informerRunner starts one informer.

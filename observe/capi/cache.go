@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -71,8 +72,15 @@ type Cache struct {
 
 	ctx               context.Context // caches that are added later stop when ctx ends
 	mu                sync.Mutex
-	providerInformers map[schema.GroupVersionResource]cache.SharedIndexInformer
+	providerInformers map[schema.GroupResource]providerInformer
 	informerHandlers  []func(observecache.Resource, cache.SharedIndexInformer)
+}
+
+// providerInformer is the running cache of a provider's resource, in one version.
+type providerInformer struct {
+	cache.SharedIndexInformer
+	version string
+	stop    context.CancelFunc
 }
 
 // WatchObjects adds the objects of Cluster API to the caches of a cluster. Call WatchObjects before the caches start.
@@ -88,7 +96,7 @@ func WatchObjects(
 		Cluster:           cluster,
 		client:            client,
 		ctx:               ctx,
-		providerInformers: map[schema.GroupVersionResource]cache.SharedIndexInformer{},
+		providerInformers: map[schema.GroupResource]providerInformer{},
 	}
 	byNamespace := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 	for resource, informer := range map[observecache.Resource]cache.SharedIndexInformer{
@@ -348,22 +356,35 @@ func ResourceName(resource schema.GroupVersionResource) observecache.Resource {
 	return observecache.Resource(resource.GroupResource().String())
 }
 
-// ensureInformer returns the cache of a provider's resource.
+// ensureInformer returns the cache of a provider's resource. If the resource has another version than before, for
+// example after an upgrade of its provider, a new cache replaces the former cache.
 func (c *Cache) ensureInformer(resource schema.GroupVersionResource) cache.SharedIndexInformer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if informer, found := c.providerInformers[resource]; found {
-		return informer
+	former, found := c.providerInformers[resource.GroupResource()]
+	if found && former.version == resource.Version {
+		return former.SharedIndexInformer
+	}
+	if found {
+		former.stop()
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(c.client.ProviderObjects, resource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).
 		Informer()
-	_ = informer.SetTransform(stripUnusedFields) // SetTransform fails only after the informer has started
-	c.providerInformers[resource] = informer
-	c.Cluster.AddRunningInformer(ResourceName(resource), informer)
+	// SetTransform and SetWatchErrorHandlerWithContext fail only after the informer has started.
+	_ = informer.SetTransform(stripUnusedFields)
+	_ = informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) { // the API server does not serve this version any more
+			c.kinds.forget(resource.GroupResource())
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	})
+	ctx, stop := context.WithCancel(c.ctx)
+	c.providerInformers[resource.GroupResource()] = providerInformer{informer, resource.Version, stop}
+	c.Cluster.SetRunningInformer(ResourceName(resource), informer)
 	for _, tell := range c.informerHandlers {
 		tell(ResourceName(resource), informer)
 	}
-	go informer.RunWithContext(c.ctx)
+	go informer.RunWithContext(ctx)
 	return informer
 }
 
@@ -373,7 +394,7 @@ func (c *Cache) OnProviderInformer(do func(observecache.Resource, cache.SharedIn
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for resource, informer := range c.providerInformers {
-		do(ResourceName(resource), informer)
+		do(observecache.Resource(resource.String()), informer.SharedIndexInformer)
 	}
 	c.informerHandlers = append(c.informerHandlers, do)
 }

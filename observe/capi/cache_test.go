@@ -6,13 +6,17 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 	toolscache "k8s.io/client-go/tools/cache"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
@@ -314,6 +318,74 @@ func TestTemplatesAreWatched(t *testing.T) {
 		a, err := c.ReadRelatedObjects(t.Context(), s)
 		require.NoError(t, err)
 		assert.NotNil(t, a.Templates[1].Object)
+	})
+}
+
+// After an upgrade of a provider, the API server may stop to serve the version of a cache. The next decision reads the
+// kind from a cache of the new version, and the former cache stops.
+func TestACacheOfAnUnservedVersionIsReplaced(t *testing.T) {
+	handlers := utilruntime.ErrorHandlers
+	t.Cleanup(func() { utilruntime.ErrorHandlers = handlers })
+	utilruntime.ErrorHandlers = handlers[:1] // the second handler sleeps by the real clock, for all errors of the process
+	synctest.Test(t, func(t *testing.T) {
+		const contract = "cluster.x-k8s.io/v1beta2"
+		kind := capitest.NewInfrastructureTemplate().GroupVersionKind()
+		c, server := capitest.StartCaches(
+			t,
+			capitest.NewSet("s", 1),
+			capitest.NewInfrastructureTemplate(),
+			capitest.NewCustomResourceDefinition(kind, map[string]string{contract: "v1beta1"}),
+		)
+		var served atomic.Value
+		served.Store("v1beta1")
+		var lists atomic.Int32 // of the former version
+		server.ProviderObjects.PrependReactor("list", "examplemachinetemplates", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			resource := a.GetResource()
+			if resource.Version == "v1beta1" {
+				lists.Add(1)
+			}
+			if resource.Version != served.Load() {
+				return true, nil, apierrors.NewNotFound(resource.GroupResource(), "")
+			}
+			list := &unstructured.UnstructuredList{}
+			list.SetGroupVersionKind(resource.GroupVersion().WithKind("ExampleMachineTemplateList"))
+			list.SetResourceVersion("1")
+			return true, list, nil
+		})
+		watches := make(chan *watch.FakeWatcher, 2)
+		server.ProviderObjects.PrependWatchReactor("examplemachinetemplates", func(a clienttesting.Action) (bool, watch.Interface, error) {
+			if options := a.(clienttesting.WatchActionImpl).ListOptions; options.SendInitialEvents != nil {
+				return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+			}
+			if a.GetResource().Version != served.Load() {
+				return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
+			}
+			w := watch.NewFake()
+			watches <- w
+			return true, w, nil
+		})
+		s, _ := c.MachineSet("shop/s")
+		_, err := c.ReadRelatedObjects(t.Context(), s)
+		require.NoError(t, err)
+		synctest.Wait()
+		resource, err := c.ResourceOfKind(t.Context(), kind.GroupKind())
+		require.NoError(t, err)
+		require.Equal(t, "v1beta1", resource.Version)
+
+		served.Store("v1beta2")
+		definition := capitest.NewCustomResourceDefinition(kind, map[string]string{contract: "v1beta2"})
+		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		require.NoError(t, server.CustomResourceDefinitions.Tracker().Update(crds, definition, ""))
+		(<-watches).Stop()
+		time.Sleep(time.Minute) // the cache tries again, with a back-off
+		a, err := c.ReadRelatedObjects(t.Context(), s)
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.Equal(t, "v1beta2", a.Templates[len(a.Templates)-1].Resource.Version)
+		before := lists.Load()
+		time.Sleep(time.Hour)
+		assert.Equal(t, before, lists.Load(), "nobody asks for the former version")
+		(<-watches).Stop()
 	})
 }
 

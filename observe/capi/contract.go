@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -74,6 +75,15 @@ func (c *Cache) ResourceOfKind(ctx context.Context, kind schema.GroupKind) (sche
 		return known.resource, fmt.Errorf("%s: %w", kind, ErrKindNotInstalled)
 	}
 	return known.resource, nil
+}
+
+// forget removes the kinds of a resource, so that the next ResourceOfKind asks the API server.
+func (k *kindCache) forget(resource schema.GroupResource) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.knownKinds, func(_ schema.GroupKind, known knownKind) bool {
+		return known.resource.GroupResource() == resource
+	})
 }
 
 // lookUpResource reads the resource of a kind from the API server; zero if there is no such resource.

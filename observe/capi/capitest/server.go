@@ -103,6 +103,7 @@ func NewFakeServer(objects ...runtime.Object) *FakeServer {
 		mapper.Add(kind, meta.RESTScopeNamespace)
 		resource, _ := meta.UnsafeGuessKindToResource(kind)
 		lists[resource] = kind.Kind + "List"
+		lists[resource.GroupResource().WithVersion("v1beta1")] = kind.Kind + "List" // for a provider before its upgrade
 		definition := NewCustomResourceDefinition(
 			kind,
 			map[string]string{clusterv1.GroupVersion.Group + "/v1beta2": kind.Version},

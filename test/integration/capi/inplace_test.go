@@ -317,7 +317,7 @@ func TestNoMachineIsReplacedIfInPlaceUpdatesAreRequired(t *testing.T) {
 	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitConditionMessage(t, "Blocked", "True", "NotUpdatedInPlace", "DevMachineTemplate")
 	u.scale(t, 4)
-	u.awaitMachinesOfTemplate(t, u.poolName+"-1", 4)
+	u.awaitUpToDateMachines(t, u.poolName+"-1", 4, 0)
 	verdict()
 	for name, uid := range u.originalUIDs {
 		assert.Equal(t, uid, u.uidsByName(t)[name], "%s was replaced", name)
