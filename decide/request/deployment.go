@@ -32,6 +32,9 @@ type DeploymentFacts struct {
 	RolloutStepFacts
 	PinFacts
 	RestartedAt string // time of the last start command; empty: none
+	// TemplateOwner is the object that writes the deployment's template, such as "the topology of Cluster shop/web"; empty:
+	// none. Such a deployment can go back only by a pin.
+	TemplateOwner string
 	// IsClusterAPI means that the object is a MachineDeployment of Cluster API, which does not keep its restart time in
 	// the template.
 	IsClusterAPI bool
@@ -210,6 +213,12 @@ func (f DeploymentFacts) decideUndo(o CommandOrder) Decision {
 	}
 	return decisionUnlessRefused(cmp.Or(
 		f.rolloutBlocker(),
+		phrase.TextIf(
+			!o.PinsMachines && f.TemplateOwner != "",
+			"%s writes the template of deployment %s, and would write it again: undo with --pin, or change the owner of the template",
+			f.TemplateOwner,
+			f.Name,
+		),
 		phrase.TextIf(
 			f.MissingObjectByRevision[to] != "",
 			"revision %d of deployment %s cannot return: %s does not exist any more%s",

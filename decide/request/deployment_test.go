@@ -104,6 +104,10 @@ func TestWritesOfDeploymentRequests(t *testing.T) {
 			PinRevision: new(int64(8)), AnnotationValue: new("7/8 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
 			Message: "deployment shop/d is pinned to revision 8 as long as its template is that of revision 7",
 		}},
+		"undo by a pin, of a template that a topology writes": {newOrder(request.Undo, asPinOrder), rollingDeployment(withTemplateOwner), request.Decision{
+			PinRevision: new(int64(6)), AnnotationValue: new("7/6 ann: why"), Record: recordPrefix + "ann requested undo by a pin: why",
+			Message: "deployment shop/d is pinned to revision 6 as long as its template is that of revision 7",
+		}},
 		"undo by a pin, once more": {newOrder(request.Undo, asPinOrder), rollingDeployment(withPinnedRevision), request.Decision{
 			Repeated: true, Message: "deployment shop/d is pinned to revision 6 already",
 		}},
@@ -155,6 +159,7 @@ func TestWritesOfDeploymentRequests(t *testing.T) {
 
 func TestRefusalsOfDeploymentRequests(t *testing.T) {
 	const resumeFirst = "deployment shop/d is paused, and neither a new template nor a former one is rolled out: resume it first"
+	const ownedTemplate = "the topology of Cluster shop/c writes the template of deployment shop/d, and would write it again: undo with --pin, or change the owner of the template"
 	for _, c := range []struct {
 		order request.CommandOrder
 		facts request.DeploymentFacts
@@ -184,6 +189,8 @@ func TestRefusalsOfDeploymentRequests(t *testing.T) {
 		{newOrder(request.Undo), idleDeployment(asPausedDeployment), resumeFirst},
 		{newOrder(request.Undo), rollingDeployment(asPausedDeployment, withRollback(6)), resumeFirst},
 		{newOrder(request.Undo), idleDeployment(withoutEarlierRevisions), "deployment shop/d has no set of a former template: there is nothing to go back to"},
+		{newOrder(request.Undo), idleDeployment(withTemplateOwner), ownedTemplate},
+		{newOrder(request.Cancel, asRollbackOrder), rollingDeployment(withTemplateOwner), ownedTemplate},
 		{newOrder(request.Undo, withRevision(7)), idleDeployment(), "revision 7 is the one that deployment shop/d has: it can go back to 6, 5, 3"},
 		{newOrder(request.Undo, withRevision(4)), idleDeployment(), "deployment shop/d has no set of revision 4: it can go back to 6, 5, 3"},
 		{newOrder(request.Undo, withRevision(5)), rollingDeployment(withRollback(6)), "deployment shop/d was asked to return to revision 6, and does so first: try again afterwards"},

@@ -132,11 +132,14 @@ func rollingDeployment(change ...func(*request.DeploymentFacts)) request.Deploym
 	)
 }
 
-func asPausedDeployment(f *request.DeploymentFacts)      { f.Paused = true }
-func withDeletion(f *request.DeploymentFacts)            { f.Deleting = true }
-func withInvalidSpec(f *request.DeploymentFacts)         { f.InvalidReason = "the selector is empty" }
-func withOnDeleteStrategy(f *request.DeploymentFacts)    { f.IsOnDelete = true }
-func withDuplicateRevision(f *request.DeploymentFacts)   { f.DuplicateRevisions = []int64{8} }
+func asPausedDeployment(f *request.DeploymentFacts)    { f.Paused = true }
+func withDeletion(f *request.DeploymentFacts)          { f.Deleting = true }
+func withInvalidSpec(f *request.DeploymentFacts)       { f.InvalidReason = "the selector is empty" }
+func withOnDeleteStrategy(f *request.DeploymentFacts)  { f.IsOnDelete = true }
+func withDuplicateRevision(f *request.DeploymentFacts) { f.DuplicateRevisions = []int64{8} }
+func withTemplateOwner(f *request.DeploymentFacts) {
+	f.TemplateOwner = "the topology of Cluster shop/c"
+}
 func withPinnedRevision(f *request.DeploymentFacts)      { f.PinnedRevision = 6 }
 func withoutPausePoint(f *request.DeploymentFacts)       { f.WaitingStep = 0 }
 func withoutEarlierRevisions(f *request.DeploymentFacts) { f.EarlierRevisions = nil }

@@ -42,6 +42,9 @@ type ClusterAPIDeployment struct {
 	// RequiresExtension means that a rollout stops if the extension cannot update the machines of a set in place; without
 	// it, the rollout replaces these machines.
 	RequiresExtension bool
+	// TemplateOwner is the object that writes the deployment's template, such as "the topology of Cluster shop/web"; empty:
+	// people or their tools write it. A rollback by an edit of the template would last until TemplateOwner writes again.
+	TemplateOwner string
 	// SuspensionReason is the reason why Millwright neither changes the deployment nor deletes its sets, whatever the spec
 	// requests. SuspensionReason is empty if the deployment is not suspended.
 	SuspensionReason string
@@ -50,6 +53,12 @@ type ClusterAPIDeployment struct {
 	RecheckTime time.Time
 	// Machines holds the facts for Cluster API's conditions; nil: the deployment has MCM's conditions.
 	Machines *scale.DeploymentMachines
+}
+
+// foreignTemplateReason returns why a rollback must not edit the template; empty: it may.
+func (p *planner) foreignTemplateReason() string {
+	owner := p.facts.ClusterAPI.TemplateOwner
+	return phrase.TextIf(owner != "", "%s writes the template, and would write it again: pin the revision instead", owner)
 }
 
 // ExtensionAnswer is the answer of a Cluster API runtime extension about the machines of an old set; zero: no request

@@ -17,7 +17,7 @@ type Rollback struct {
 	Set      *ObjectTarget // nil: no set has the revision, and only spec.rollbackTo is cleared
 	Revision int64
 	// Reason is the reason of the event: DeploymentRollback, DeploymentRollbackRevisionNotFound,
-	// DeploymentRollbackTemplateUnchanged or DeploymentRollbackTemplateNotFound.
+	// DeploymentRollbackTemplateUnchanged, DeploymentRollbackTemplateNotFound or DeploymentRollbackTemplateOwned.
 	Reason string
 	Why    string
 }
@@ -34,6 +34,8 @@ func (p *planner) requestedRollback() *Rollback {
 	case set.Current, set.IsTemplateDuplicate():
 		why := fmt.Sprintf("revision %d has the deployment's present template", set.Revision)
 		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateUnchanged", Why: why}
+	case p.foreignTemplateReason() != "":
+		return &Rollback{Revision: set.Revision, Reason: "DeploymentRollbackTemplateOwned", Why: p.foreignTemplateReason()}
 	case set.MissingObject() != "":
 		why := fmt.Sprintf("revision %d cannot return: %s does not exist any more", set.Revision, set.MissingObject())
 		return &Rollback{Revision: set.Revision, Reason: vocabulary.ReasonDeploymentRollbackTemplateNotFound, Why: why}

@@ -32,6 +32,15 @@ func TestRollback(t *testing.T) {
 	t.Run("it is the same", func(t *testing.T) {
 		assert.Equal(t, "DeploymentRollbackTemplateUnchanged", to(3, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)).Reason)
 	})
+	t.Run("a topology would write the template again", func(t *testing.T) {
+		o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3))
+		o.RollbackTo, o.ClusterAPI.TemplateOwner = new(int64(1)), "the topology of Cluster shop/c"
+		assert.Equal(t, &rollout.Rollback{
+			Revision: 1,
+			Reason:   "DeploymentRollbackTemplateOwned",
+			Why:      "the topology of Cluster shop/c writes the template, and would write it again: pin the revision instead",
+		}, rollout.Decide(o).Rollback)
+	})
 	t.Run("not while paused, as in MCM", func(t *testing.T) {
 		o := withPause(rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(3, 3, 3, 3)))
 		o.RollbackTo = new(int64(1))

@@ -66,6 +66,9 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		}
 	}
 	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Rollout.Strategy)
+	if _, isOwned := d.Labels[clusterv1.ClusterTopologyOwnedLabel]; isOwned {
+		o.ClusterAPI.TemplateOwner = "the topology of Cluster " + d.Namespace + "/" + d.Spec.ClusterName
+	}
 	inPlace := d.Annotations[v1alpha1.AnnotationInPlaceUpdates]
 	o.ClusterAPI.RequiresExtension = inPlace == v1alpha1.ValueRequired
 	o.ClusterAPI.UsesExtension = inPlace == v1alpha1.ValueLowerTrue || o.ClusterAPI.RequiresExtension

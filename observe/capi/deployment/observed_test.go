@@ -161,6 +161,9 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "HistoryLimit", change: withAnnotation(v1alpha1.AnnotationRevisionHistoryLimit, "0"), want: new(0)},
 		{fact: "ClusterAPI.UsesExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "true"), want: true},
 		{name: "required", fact: "ClusterAPI.UsesExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "required"), want: true},
+		{fact: "ClusterAPI.TemplateOwner", change: func(d *clusterv1.MachineDeployment) {
+			d.Labels = map[string]string{clusterv1.ClusterTopologyOwnedLabel: ""}
+		}, want: "the topology of Cluster shop/c"},
 		{fact: "ClusterAPI.RequiresExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "required"), want: true},
 		{name: "another value", fact: "ClusterAPI.RequiresExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "true"), want: false},
 		{name: "another value", fact: "ClusterAPI.UsesExtension", change: withAnnotation(v1alpha1.AnnotationInPlaceUpdates, "True"), want: false},

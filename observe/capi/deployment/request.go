@@ -14,7 +14,7 @@ import (
 // decision of the same time.
 func RequestFacts(f ObjectTree, o rollout.Facts, next rollout.Decision) request.DeploymentFacts {
 	facts := deployment.SharedRequestFacts(f.Deployment, o, next)
-	facts.IsClusterAPI = true
+	facts.IsClusterAPI, facts.TemplateOwner = true, o.ClusterAPI.TemplateOwner
 	if after := f.Deployment.Spec.Rollout.After; !after.IsZero() {
 		facts.RestartedAt = after.UTC().Format(time.RFC3339)
 	}
