@@ -51,9 +51,34 @@ func (s testNamespace) awaitReconciledTopology(t *testing.T) {
 // patchTopology changes the topology of the Cluster by a JSON patch.
 func (s testNamespace) patchTopology(t *testing.T, patch string) {
 	t.Helper()
-	_, err := s.resourceClient(clusterResource).
+	s.applyJSONPatch(t, clusterResource, patch)
+}
+
+// applyJSONPatch applies a JSON patch to the object with the name of the namespace.
+func (s testNamespace) applyJSONPatch(t *testing.T, resource schema.GroupVersionResource, patch string) {
+	t.Helper()
+	_, err := s.resourceClient(resource).
 		Patch(t.Context(), s.name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
 	require.NoError(t, err)
+}
+
+// awaitOnlyTemplatesOfClass waits until the Cluster and all its objects are gone, and only these templates are left.
+func (s testNamespace) awaitOnlyTemplatesOfClass(t *testing.T, want ...string) {
+	t.Helper()
+	rig.Eventually(t, "only the templates of the class are left", func() (bool, any) {
+		var left []string
+		for _, kind := range []schema.GroupVersionResource{
+			clusterResource, machineDeploymentResource, machineSetResource, machineResource,
+			bootstrapTemplateResource, devMachineTemplateResource,
+		} {
+			list, err := s.resourceClient(kind).List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			for _, o := range list.Items {
+				left = append(left, kind.Resource+" "+o.GetName())
+			}
+		}
+		return slices.Equal(left, want), left
+	})
 }
 
 // A ClusterClass makes the MachineDeployments of most Clusters. Core reconciles the topology, and Millwright the
@@ -88,18 +113,5 @@ func TestMillwrightReconcilesTheMachineDeploymentOfATopology(t *testing.T) {
 	s.awaitReconciledTopology(t)
 
 	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-	rig.Eventually(t, "only the templates of the class are left", func() (bool, any) {
-		var left []string
-		for _, kind := range []schema.GroupVersionResource{
-			clusterResource, machineDeploymentResource, machineSetResource, machineResource,
-			bootstrapTemplateResource, devMachineTemplateResource,
-		} {
-			list, err := s.resourceClient(kind).List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
-			for _, o := range list.Items {
-				left = append(left, kind.Resource+" "+o.GetName())
-			}
-		}
-		return slices.Equal(left, []string{"kubeadmconfigtemplates " + s.name, "devmachinetemplates " + s.name}), left
-	})
+	s.awaitOnlyTemplatesOfClass(t, "kubeadmconfigtemplates "+s.name, "devmachinetemplates "+s.name)
 }
