@@ -5,7 +5,6 @@ package capi
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,8 +27,8 @@ const testDrainHookAnnotation = "pre-drain.delete.hook.machine.cluster.x-k8s.io/
 // machines.
 func (s testNamespace) describeCluster(t *testing.T, program string) string {
 	t.Helper()
-	command := exec.CommandContext(
-		t.Context(),
+	return runClusterctl(
+		t,
 		program,
 		"describe",
 		"cluster",
@@ -43,17 +42,6 @@ func (s testNamespace) describeCluster(t *testing.T, program string) string {
 		"--show-machinesets",
 		"--grouping=false",
 	)
-	home := t.TempDir()
-	command.Env = append(
-		os.Environ(),
-		"HOME="+home,
-		"XDG_CONFIG_HOME="+home,
-		"NO_COLOR=true",
-		"CLUSTERCTL_DISABLE_VERSIONCHECK=true",
-	)
-	out, err := command.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
 }
 
 // newPausedDeployment creates a paused MachineDeployment, which no controller reconciles. The MachineDeployment becomes
