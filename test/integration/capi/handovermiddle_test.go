@@ -201,6 +201,10 @@ func TestADeploymentIsHandedOverInTheMiddleOfItsRollout(t *testing.T) {
 		"DevMachineTemplate, name: CLUSTER", "DevMachineTemplate, name: first",
 	)...)
 	f.awaitMachinesOfTemplate(t, "first", 4)
+	// core's filter also applies to the sets that core makes, and their labels come from the template
+	f.patchPool(t, fmt.Sprintf(
+		`{"spec":{"template":{"metadata":{"labels":{%q:%q}}}}}`, component.WatchFilterLabel, component.UpstreamFilterValue,
+	))
 	f.handOver(t, component.UpstreamFilterValue, upstreamDeploymentFinalizer)
 	verdict := f.watchBounds(t, rolloutBounds{maxMachines: 5, minAvailable: 4})
 	begin := func(template string) {
