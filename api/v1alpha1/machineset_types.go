@@ -131,8 +131,8 @@ type FailedGenerations struct {
 // MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
 	// Type of the condition. Blocked: something blocks the set or one of its machines. The condition Blocked exists
-	// only while its status is True. ReplicaFailure: a machine could not be created or deleted. Frozen: no machine is
-	// created, for safety. Overshoot: the set has more machines than were ever desired. MachinesCreated: False while
+	// only while its status is True. ReplicaFailure: a machine could not be created or deleted. ReplacementHeld: failed
+	// machines are not replaced now. Frozen: no machine is created, for safety. Overshoot: the set has more machines than were ever desired. MachinesCreated: False while
 	// machines are missing because they could not be created. MachinesReady: all machines are ready. MachinesUpToDate:
 	// all machines match the template. ScalingUp: machines are missing, or were never ready. ScalingDown: the set has
 	// more machines than desired. Remediating: machines are replaced because they failed or are unhealthy. Deleting:

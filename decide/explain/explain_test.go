@@ -360,6 +360,14 @@ func TestOwnWaitsOfSet(t *testing.T) {
 			explain.MachineSet{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
 			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again every 10s",
 		},
+		"it waits for the next retry": {
+			explain.MachineSet{Conditions: []explain.Condition{condition("ReplacementHeld", "True", "RemediationBackoff", "Machine m: Waiting until 09:05:00 UTC")}},
+			"set s does not replace machines: Machine m: Waiting until 09:05:00 UTC (since 09:00:00 UTC); `kubectl get machines -n shop`",
+		},
+		"the last retry of a set of Cluster API has failed": {
+			explain.MachineSet{IsClusterAPI: true, Conditions: []explain.Condition{condition("ReplacementHeld", "True", "MaxRetryReached", "Machine m: it failed")}},
+			"set s does not replace machines: Machine m: it failed (since 09:00:00 UTC); `kubectl get machines.cluster.x-k8s.io -n shop`",
+		},
 		"all is well": {explain.MachineSet{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/preflight"
@@ -162,7 +163,8 @@ func nextRecheckTime(o *planner) time.Time {
 		case m.Ready == ConditionTrue:
 			at(m.ReadySince.Add(o.MinReadyDuration))
 		}
-		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) && !mayBeDeletedNow(o, m) {
+		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) &&
+			retryHoldReason(o, m) == vocabulary.ReasonRemediationBackoff {
 			at(nextGenerationDeletionTime(o))
 		}
 	}

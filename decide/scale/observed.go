@@ -108,11 +108,8 @@ type Orphan struct {
 type RemediationPolicy struct {
 	HasMaxInFlight bool // MaxInFlight applies; if false, there is no limit
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
-	// Backoff is the wait time before the deletion of the second consecutive generation that never joined. The wait
-	// time doubles with each further generation, up to MaxBackoff. If Backoff is zero, there is no wait time.
-	Backoff       time.Duration
-	MaxBackoff    time.Duration // maximum wait time; zero: no maximum
-	SetIsOutdated bool          // the set is an old set of its deployment, so the rollout removes its machines
+	RetryPolicy
+	SetIsOutdated bool // the set is an old set of its deployment, so the rollout removes its machines
 }
 
 // Settings holds the fields of a spec that a plan uses.
@@ -137,6 +134,13 @@ type WriteFailure struct {
 	Deleting bool // a deletion failed; if Deleting and Changing are false, a creation failed
 	Message  string
 	Changing bool `json:",omitzero"` // a change of existing machines, or of objects related to the set, was refused
+}
+
+// Reported holds what the set's object already reports.
+type Reported struct {
+	ObservedGeneration int64            // status.observedGeneration
+	ReportedStatus     Status           // the current status
+	Generations        GenerationRecord // the recorded generations of failed machines
 }
 
 // Facts holds the facts that the set's activity read at one moment.
@@ -165,9 +169,8 @@ type Facts struct {
 
 	LastWriteFailure WriteFailure
 
-	Generation         int64  // metadata.generation
-	ObservedGeneration int64  // status.observedGeneration
-	ReportedStatus     Status // the current status
+	Generation int64 // metadata.generation
+	Reported
 
 	MCM        MCMSet        // zero for a set of Cluster API
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds

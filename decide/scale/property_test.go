@@ -86,10 +86,13 @@ func randomSet(d *randomSource, most int) scale.Facts {
 	o.Remediation = scale.RemediationPolicy{
 		HasMaxInFlight: d.randomBoolOneIn(2),
 		MaxInFlight:    d.randomIntBelow(4),
-		Backoff:        time.Duration(d.randomIntBelow(3)) * time.Hour,
-		SetIsOutdated:  d.randomBoolOneIn(8),
+		RetryPolicy: scale.RetryPolicy{
+			Backoff:     time.Duration(d.randomIntBelow(3)) * time.Hour,
+			HasMaxRetry: d.randomBoolOneIn(3), MaxRetry: d.randomIntBelow(4),
+		},
+		SetIsOutdated: d.randomBoolOneIn(8),
 	}
-	o.MCM.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
+	o.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
 	o.ReportedStatus.PeakReplicas = d.randomIntBelow(most)
 	o.ReleasedMachineCount = d.randomIntBelow(3)
 	return o

@@ -103,21 +103,15 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 			func(m Member) bool { return m.Deleting && m.isMarkedUnhealthy() },
 		)
 	}
-	blocked, next, many := strings.Join(
-		creationBlockers(o),
-		"; ",
-	), generationWaitReason(
-		o,
-	), fmt.Sprintf(
-		tooManyRemediationsMessage,
-		o.Remediation.MaxInFlight,
-	)
+	blocked := strings.Join(creationBlockers(o), "; ")
+	many := fmt.Sprintf(tooManyRemediationsMessage, o.Remediation.MaxInFlight)
 	for _, m := range marked {
+		hold := retryHoldReason(o, *m)
 		switch {
 		case o.Remediation.SetIsOutdated:
 			later = append(later, machineMessage{m.Name, outdatedMessage})
-		case !mayBeDeletedNow(o, *m):
-			later = append(later, machineMessage{m.Name, next})
+		case hold != "":
+			later = append(later, machineMessage{m.Name, retryHoldText(o, hold)})
 		case left <= 0:
 			later = append(later, machineMessage{m.Name, many})
 		case blocked != "":

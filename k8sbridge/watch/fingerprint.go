@@ -191,9 +191,15 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 			set.ReplicaFailureReason(s),
 			foreignMetadata(s),
 		),
-		debouncedParentHash: hashParts(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
-		parentName:          controllerName(s),
-		hasFinalizer:        cache.HasFinalizer(s.Finalizers),
+		debouncedParentHash: hashParts(
+			counts,
+			status.ObservedGeneration,
+			status.ObservedReplicas,
+			status.FailedGenerations, // the deployment grants no replacement after the last retry
+			set.BlockedText(s),
+		),
+		parentName:   controllerName(s),
+		hasFinalizer: cache.HasFinalizer(s.Finalizers),
 	}
 }
 

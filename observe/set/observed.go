@@ -44,10 +44,11 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		NameSeed:       seed,
 		PauseSentences: pauseReasons(set, related.Deployment),
 		StopReasons:    creationStopReasons(set),
-		ReportedStatus: reportedStatus(&set.Status),
-
-		Generation:         set.Generation,
-		ObservedGeneration: set.Status.ObservedGeneration,
+		Generation:     set.Generation,
+		Reported: scale.Reported{
+			ObservedGeneration: set.Status.ObservedGeneration,
+			ReportedStatus:     reportedStatus(&set.Status),
+		},
 
 		MissingObjectKinds: related.MissingKinds,
 		Preflight:          related.Preflight,
@@ -55,9 +56,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	if d := related.Deployment; d != nil {
 		o.MCM.Freeze.OwnerIsFrozen = cache.IsFrozen(d)
 	}
-	if g := set.Status.FailedGenerations; g != nil {
-		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
-	}
+	o.Generations = GenerationRecord(set)
 	switch {
 	case err != nil:
 		o.InvalidReason, selector = fmt.Sprintf("the selector cannot be read: %v", err), labels.Nothing()
@@ -181,28 +180,45 @@ func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Relat
 // remediationPolicy returns the remediation policy of a set. A set with a deployment has no back-off: the deployment's
 // replacement budget and pauses decide when failed machines are replaced.
 func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.RemediationPolicy {
-	r := scale.RemediationPolicy{
-		Backoff:    v1alpha1.DefaultRemediationBackoff,
-		MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff,
-	}
-	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
-		if spec.Backoff != nil {
-			r.Backoff = spec.Backoff.Duration
-		}
-		if spec.MaxBackoff != nil {
-			r.MaxBackoff = spec.MaxBackoff.Duration
-		}
-		if most := spec.MaxInFlight; most != nil {
-			r.HasMaxInFlight = true
-			// If the value does not parse, no machine is replaced.
-			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true)
-		}
+	spec := related.Policy.PolicySpec().Remediation
+	r := scale.RemediationPolicy{RetryPolicy: RetryPolicy(spec, v1alpha1.DefaultRemediationBackoff)}
+	if spec != nil && spec.MaxInFlight != nil {
+		r.HasMaxInFlight = true
+		// If the value does not parse, no machine is replaced.
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(spec.MaxInFlight, int(set.Spec.Replicas), true)
 	}
 	if machine.HasDeployment(set) {
 		r.Backoff = 0
 	}
 	d := related.Deployment
 	r.SetIsOutdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+	return r
+}
+
+// GenerationRecord returns the recorded generations of failed machines of a set.
+func GenerationRecord(set *v1alpha1.MachineSet) (r scale.GenerationRecord) {
+	if g := set.Status.FailedGenerations; g != nil {
+		r = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
+	}
+	return r
+}
+
+// RetryPolicy returns the settings of a policy for failed generations of machines. The parameter backoff is the back-off
+// if the policy has none.
+func RetryPolicy(spec *v1alpha1.MachineSetRemediation, backoff time.Duration) scale.RetryPolicy {
+	r := scale.RetryPolicy{Backoff: backoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
+	if spec == nil {
+		return r
+	}
+	if spec.Backoff != nil {
+		r.Backoff = spec.Backoff.Duration
+	}
+	if spec.MaxBackoff != nil {
+		r.MaxBackoff = spec.MaxBackoff.Duration
+	}
+	if spec.MaxRetry != nil {
+		r.HasMaxRetry, r.MaxRetry = true, int(*spec.MaxRetry)
+	}
 	return r
 }
 

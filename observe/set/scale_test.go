@@ -29,6 +29,10 @@ func relatedObjectsWithDeletionOrder(order v1alpha1.DeletionOrder) set.RelatedOb
 
 func withFiveReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
+func relatedObjectsWithMaxRetry(n int32) set.RelatedObjects {
+	return relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxRetry = &n })
+}
+
 func relatedObjectsWithMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
 	return relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
@@ -365,10 +369,20 @@ func TestScaleFacts(t *testing.T) {
 			),
 			want: time.Minute,
 		},
+		{name: "its default", fact: "Remediation.HasMaxRetry", want: false},
+		{fact: "Remediation.HasMaxRetry", related: relatedObjectsWithMaxRetry(0), want: true},
+		{fact: "Remediation.MaxRetry", related: relatedObjectsWithMaxRetry(3), want: 3},
+		{
+			name:      "also with a deployment",
+			fact:      "Remediation.MaxRetry",
+			setChange: observetest.WithDeploymentOwner,
+			related:   relatedObjectsWithMaxRetry(3),
+			want:      3,
+		},
 		{fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
 		{name: "the current set", fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(), want: false},
-		{fact: "MCM.Generations.Failed", setChange: generations, want: 2},
-		{fact: "MCM.Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
+		{fact: "Generations.Failed", setChange: generations, want: 2},
+		{fact: "Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
 		{
 			fact:      "HasFinalizer",
 			setChange: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },

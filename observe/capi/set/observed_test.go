@@ -58,6 +58,12 @@ func TestScaleFacts(t *testing.T) {
 		invalid = "the selector does not match the labels of the template"
 		unread  = "templates or control plane were not read yet"
 	)
+	record := capiset.GenerationAnnotation(scale.GenerationRecord{Failed: 2, Last: capitest.Noon})
+	withPolicy := func(a *capi.RelatedObjects) {
+		a.Policy = observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: &v1alpha1.MachineSetRemediation{
+			Backoff: &metav1.Duration{Duration: 2 * time.Minute}, MaxBackoff: &metav1.Duration{Duration: 30 * time.Minute}, MaxRetry: new(int32(3)),
+		}})
+	}
 	outdated := func(s *clusterv1.MachineSet) {
 		capitest.WithDeploymentOwner(s)
 		withSetAnnotation(clusterv1.RevisionAnnotation, "0")(s)
@@ -376,6 +382,34 @@ func TestScaleFacts(t *testing.T) {
 			related: withMaxInFlight(intstr.FromString("many")),
 			want:    true,
 		},
+		{name: "no policy", fact: "Remediation.Backoff", want: time.Duration(0)},
+		{fact: "Remediation.Backoff", related: withPolicy, want: 2 * time.Minute},
+		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
+		{fact: "Remediation.MaxBackoff", related: withPolicy, want: 30 * time.Minute},
+		{name: "no policy", fact: "Remediation.HasMaxRetry", want: false},
+		{fact: "Remediation.HasMaxRetry", related: withPolicy, want: true},
+		{fact: "Remediation.MaxRetry", related: withPolicy, want: 3},
+		{
+			name: "the deployment owns maxInFlight", fact: "Remediation.HasMaxInFlight",
+			related: func(a *capi.RelatedObjects) {
+				withDeployment()(a)
+				withPolicy(a)
+				a.Policy.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(1))
+			},
+			want: false,
+		},
+		{fact: "Generations.Failed", set: withSetAnnotation(v1alpha1.AnnotationFailedGenerations, record), want: 2},
+		{
+			fact: "Generations.Last",
+			set:  withSetAnnotation(v1alpha1.AnnotationFailedGenerations, record),
+			want: capitest.Noon.Local(),
+		},
+		{
+			name: "nobody can read it",
+			fact: "Generations.Failed",
+			set:  withSetAnnotation(v1alpha1.AnnotationFailedGenerations, "two"),
+			want: 0,
+		},
 		{name: "another revision", fact: "Remediation.SetIsOutdated", set: outdated, related: withDeployment(), want: true},
 		{
 			name:    "no revision",
@@ -470,7 +504,7 @@ func TestScaleFacts(t *testing.T) {
 		"Preflight.Settings.RequireReplicas": "TestPreflightFactsOfTheControlPlane",
 	}
 	for _, name := range []string{
-		"Remediation.Backoff", "Remediation.MaxBackoff", "ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
+		"ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
 	} {
 		never[name] = "Cluster API has nothing like it"
 	}
