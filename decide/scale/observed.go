@@ -110,6 +110,9 @@ type RemediationPolicy struct {
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
 	RetryPolicy
 	SetIsOutdated bool // the set is an old set of its deployment, so the rollout removes its machines
+	// SubstitutesElsewhere is why the set itself creates no machine: the rollout has closed it, and another set of the
+	// deployment creates the substitutes. Empty: the set creates machines.
+	SubstitutesElsewhere string
 }
 
 // Settings holds the fields of a spec that a plan uses.

@@ -45,6 +45,18 @@ func TestRemediation(t *testing.T) {
 			"a set of an old revision", markedMembers(2), func(o *scale.Facts) { o.Remediation.SetIsOutdated = true }, nil,
 			"* Machines m-1, m-2: Machine won't be remediated because it is pending removal due to rollout",
 		},
+		{
+			"an old set whose rollout stands still, and whose deployment has closed it", markedMembers(2),
+			func(o *scale.Facts) { o.Remediation.SubstitutesElsewhere = noScaleUpReason },
+			[]string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting",
+		},
+		{
+			"but no set may create a machine", markedMembers(1),
+			func(o *scale.Facts) {
+				o.Remediation.SubstitutesElsewhere, o.Preflight = noScaleUpReason, upgradingControlPlane()
+			},
+			nil, `* Machine m-1: ControlPlane cp is upgrading ("ControlPlaneIsStable" preflight check failed)`,
+		},
 		{"the current one", markedMembers(2), nil, []string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting"},
 		{
 			"3 of 8", markedMembers(8), limit(3),

@@ -103,7 +103,7 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 			func(m Member) bool { return m.Deleting && m.isMarkedUnhealthy() },
 		)
 	}
-	blocked := strings.Join(creationBlockers(o), "; ")
+	blocked := strings.Join(substituteBlockers(o), "; ")
 	many := fmt.Sprintf(tooManyRemediationsMessage, o.Remediation.MaxInFlight)
 	for _, m := range marked {
 		hold := retryHoldReason(o, *m)

@@ -349,7 +349,7 @@ func TestRelevantChangesTriggerEvaluationOfAClusterAPISet(t *testing.T) {
 		},
 		{
 			"a label of the deployment, by which a RolloutPolicy selects it",
-			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Labels["team"] = "shop" }),
+			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Labels = map[string]string{"team": "shop"} }),
 			evaluatedAtOnce,
 		},
 		{"a RolloutPolicy", policyInNamespace(capitest.Namespace), evaluatedAtOnce},

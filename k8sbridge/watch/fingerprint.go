@@ -209,7 +209,7 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	return fingerprints{
 		specHash: hashParts(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
 		// the labels are included because a RolloutPolicy selects deployments by labels
-		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen),
+		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen, set.DoesRolloutStandStill(d)),
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }

@@ -43,7 +43,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		},
 		NameSeed:       seed,
 		PauseSentences: pauseReasons(set, related.Deployment),
-		StopReasons:    creationStopReasons(set),
+		StopReasons:    creationStopReasons(set, related),
 		Generation:     set.Generation,
 		Reported: scale.Reported{
 			ObservedGeneration: set.Status.ObservedGeneration,
@@ -68,7 +68,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	for _, m := range related.Members {
 		f := MemberFacts(m, set, selector)
 		f.MCM.Labelled, f.Drift = containsAllEntries(m.Labels, set.Spec.Template.Labels), driftText(m, set)
-		if why := outdatedReason(m, set, related, o.Remediation.SetIsOutdated); why != "" {
+		if why := outdatedReason(m, set, related); why != "" {
 			f.UpToDate, f.OutdatedReason = scale.ConditionFalse, why
 		}
 		if node := related.PreservationNode(
@@ -105,14 +105,6 @@ func pauseReasons(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who 
 		who = append(who, phrase.PausedSentence("MachineSet"))
 	}
 	return who
-}
-
-// creationStopReasons returns why a set creates no machine: other sets replace the set's machines.
-func creationStopReasons(set *v1alpha1.MachineSet) []string {
-	if _, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]; closed {
-		return []string{"MachineSet has the label scale-up-disabled"}
-	}
-	return nil
 }
 
 // MinReadyDuration returns how long a machine of a set must be ready before it is available. MinReadyDuration returns 0
@@ -163,12 +155,11 @@ func mcmUnfreezeMachineCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploy
 	return most + defaultMCMSafetyUp - defaultMCMSafetyDown
 }
 
-// outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means
-// that the deployment and the set have different templates.
-func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related RelatedObjects, setOutdated bool) string {
+// outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine.
+func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related RelatedObjects) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
-	case setOutdated:
+	case IsOutdated(set, related.Deployment):
 		return "MachineDeployment " + related.Deployment.Name + " has another template"
 	case groupOfClass(have) != groupOfClass(want) || have.Name != want.Name:
 		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
@@ -190,9 +181,40 @@ func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.R
 	if machine.HasDeployment(set) {
 		r.Backoff = 0
 	}
-	d := related.Deployment
-	r.SetIsOutdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+	if IsOutdated(set, related.Deployment) {
+		r.SetIsOutdated, r.SubstitutesElsewhere = !DoesRolloutStandStill(related.Deployment), closedReason(set)
+	}
 	return r
+}
+
+// creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. For an old set that its
+// deployment has closed, remediationPolicy returns the reason.
+func creationStopReasons(set *v1alpha1.MachineSet, related RelatedObjects) []string {
+	if IsOutdated(set, related.Deployment) {
+		return nil
+	}
+	return phrase.NonEmptyTexts(closedReason(set))
+}
+
+// closedReason returns that a set is closed, as one sentence; empty: it is not closed.
+func closedReason(set *v1alpha1.MachineSet) string {
+	_, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]
+	return phrase.TextIf(closed, "MachineSet has the label scale-up-disabled")
+}
+
+// IsOutdated reports whether a set has another template than its deployment.
+func IsOutdated(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) bool {
+	return d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+}
+
+// DoesRolloutStandStill reports whether the rollout of a MachineDeployment removes no machine of an old set now: it is
+// paused, or people delete or select the machines. Then nothing but the remediation replaces the unhealthy machines of
+// old sets.
+func DoesRolloutStandStill(d *v1alpha1.MachineDeployment) bool {
+	strategy := d.Spec.Strategy
+	return d.Spec.Paused || strategy.EffectiveType() == v1alpha1.OnDeleteMachineDeploymentStrategyType ||
+		strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType &&
+			strategy.InPlaceUpdate != nil && strategy.InPlaceUpdate.OrchestrationType == v1alpha1.OrchestrationTypeManual
 }
 
 // GenerationRecord returns the recorded generations of failed machines of a set.

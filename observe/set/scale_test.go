@@ -380,6 +380,45 @@ func TestScaleFacts(t *testing.T) {
 			want:      3,
 		},
 		{fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
+		{
+			name: "people delete the machines", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(observetest.WithNewClass, func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType
+			}),
+			want: false,
+		},
+		{
+			name: "people select the machines", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(observetest.WithNewClass, func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+					Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+					InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
+						OrchestrationType: v1alpha1.OrchestrationTypeManual,
+					},
+				}
+			}),
+			want: false,
+		},
+		{
+			name: "the deployment is paused", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(
+				observetest.WithNewClass,
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
+			),
+			want: false,
+		},
+		{
+			fact:      "Remediation.SubstitutesElsewhere",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true"),
+			related:   relatedObjectsWithDeployment(observetest.WithNewClass),
+			want:      "MachineSet has the label scale-up-disabled",
+		},
+		{
+			name: "the current set, closed by a person", fact: "StopReasons",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true"),
+			related:   relatedObjectsWithDeployment(),
+			want:      []string{"MachineSet has the label scale-up-disabled"},
+		},
 		{name: "the current set", fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(), want: false},
 		{fact: "Generations.Failed", setChange: generations, want: 2},
 		{fact: "Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},

@@ -160,12 +160,13 @@ func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []
 }
 
 // creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. creationStopReasons does
-// not return missing templates and failed preflight checks.
+// not return missing templates and failed preflight checks. For an old set that its deployment has closed,
+// remediationPolicy returns the reason.
 func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
-	switch {
-	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
-		return []string{"MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation}
+	switch closed := closedReason(set); {
+	case closed != "" && !isOutdated(set, related.Deployment):
+		return []string{closed}
 	case related.Cluster == nil:
 		return []string{"Cluster " + name + " does not exist"}
 	case related.Cluster.DeletionTimestamp != nil:
@@ -186,14 +187,29 @@ func remediationPolicy(set *clusterv1.MachineSet, related capi.RelatedObjects) (
 	if d == nil {
 		return r
 	}
-	r.SetIsOutdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation] &&
-		!DoesRolloutStandStill(d)
+	if isOutdated(set, d) {
+		r.SetIsOutdated, r.SubstitutesElsewhere = !DoesRolloutStandStill(d), closedReason(set)
+	}
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.ValueOrZero(d.Spec.Replicas)), true)
 	}
 	return r
+}
+
+// isOutdated reports whether a set has another revision than its deployment; false without a deployment.
+func isOutdated(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) bool {
+	return d != nil && d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
+}
+
+// closedReason returns that a set is closed, as one sentence; empty: it is not closed.
+func closedReason(set *clusterv1.MachineSet) string {
+	return phrase.TextIf(
+		set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
+		"MachineSet has the annotation %s",
+		clusterv1.DisableMachineCreateAnnotation,
+	)
 }
 
 // generationRecord returns the recorded generations of failed machines of a set. An annotation that cannot be read counts

@@ -436,6 +436,26 @@ func TestScaleFacts(t *testing.T) {
 			want: false,
 		},
 		{
+			name: "another revision, closed, and people delete the machines: the current set creates the substitutes",
+			fact: "Remediation.SubstitutesElsewhere",
+			set: func(s *clusterv1.MachineSet) {
+				outdated(s)
+				withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true")(s)
+			},
+			related: withDeployment(),
+			want:    "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create",
+		},
+		{
+			name: "the current one, closed by a person",
+			fact: "StopReasons",
+			set: func(s *clusterv1.MachineSet) {
+				current(s)
+				withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true")(s)
+			},
+			related: withDeployment(),
+			want:    []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
+		},
+		{
 			name: "another revision, and the rollout waits for an approval",
 			fact: "Remediation.SetIsOutdated",
 			set:  outdated,
