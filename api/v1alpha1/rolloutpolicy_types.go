@@ -161,4 +161,11 @@ type MachineSetRemediation struct {
 	// +nullable
 	// +kubebuilder:validation:Minimum=0
 	MaxRetry *int32 `json:"maxRetry,omitempty"`
+	// How many machines a MachineSet may have in excess of replicas while it replaces machines that had joined: a
+	// number, or a percentage of the replicas of the MachineSet, rounded up. A machine is then deleted only after its
+	// substitute is available. 0 by default: a machine is deleted first.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxSurge is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 }

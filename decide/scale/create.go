@@ -169,7 +169,7 @@ func nextRecheckTime(o *planner) time.Time {
 		case m.Ready == ConditionTrue:
 			at(m.ReadySince.Add(o.MinReadyDuration))
 		}
-		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) &&
+		if !m.Deleting && (m.needsReplacement() || o.isFailedSubstitute(m) || m.isMarkedUnhealthy()) &&
 			retryHoldReason(o, m) == vocabulary.ReasonRemediationBackoff {
 			at(nextGenerationDeletionTime(o))
 		}

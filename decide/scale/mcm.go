@@ -74,9 +74,17 @@ func preserveFailedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
+// failedMembersToRemove returns the failed members to delete as soon as their substitutes permit it, at most
+// MaxBatchSize.
+func failedMembersToRemove(o *planner) []Member {
+	return rankedMembers(o, o.liveMembers, func(m Member) bool {
+		return (m.needsReplacement() || o.isFailedSubstitute(m)) && retryHoldReason(o, m) == ""
+	})
+}
+
 // removeFailedMembers deletes failed members, so that the set creates their replacements.
 func removeFailedMembers(o *planner, active []Member) Decision {
-	failed := rankedMembers(o, active, func(m Member) bool { return m.needsReplacement() && retryHoldReason(o, m) == "" })
+	failed := o.failedToRemove
 	d := deleteMembers(o, active, failed, " that failed")
 	d.Delete, d.Generations = firstTargets(failed, "failed"), generationsToRecord(o, failed)
 	return d
@@ -101,7 +109,7 @@ func waitingFailedMembers(o *planner) (later []machineMessage) {
 			continue
 		}
 		hold := retryHoldReason(o, m)
-		if hold != "" && (m.needsReplacement() || hold == vocabulary.ReasonMaxRetryReached) {
+		if hold != "" && (m.needsReplacement() || o.isFailedSubstitute(m) || hold == vocabulary.ReasonMaxRetryReached) {
 			later = append(later, machineMessage{m.Name, retryHoldText(o, hold)})
 		}
 	}

@@ -109,6 +109,9 @@ type RemediationPolicy struct {
 	HasMaxInFlight bool // MaxInFlight applies; if false, there is no limit
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
 	RetryPolicy
+	// MaxSurge is how many machines the set has in excess of its size while members that need a replacement wait for
+	// their substitutes; percentages are rounded up. Zero: the members are deleted first.
+	MaxSurge      int
 	SetIsOutdated bool // the set is an old set of its deployment, so the rollout removes its machines
 	// SubstitutesElsewhere is why the set itself creates no machine: the rollout has closed it, and another set of the
 	// deployment creates the substitutes. Empty: the set creates machines.
@@ -187,11 +190,15 @@ func (m Member) asTarget(why string) MachineTarget {
 func (m *Member) name() string { return m.Name }
 
 // planner is the state of a set during a decision: its facts, and values computed from the facts. Members and orphans
-// are sorted by name, and Replicas is not negative. The lists must not be changed.
+// are sorted by name. Replicas is not negative, and includes the substitutes that the set creates before it deletes
+// their predecessors. The lists must not be changed.
 type planner struct {
 	Facts
+	// number of machines in Replicas that the set has only until their predecessors are deleted
+	substituteCount       int
 	liveMembers           []Member         // members that are not being deleted
 	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
+	failedToRemove        []Member         // failed members that are deleted now, at most MaxBatchSize
 	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatchSize
 	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it is not deleted
 	// waitingMarkedMembers, and failed members that are not deleted yet, each with the reason
@@ -218,7 +225,25 @@ func newPlanner(observed Facts) *planner {
 		o.Members,
 		func(m Member) bool { return m.Joined && o.wasCreatedAfterFailure(m) },
 	)
-	o.membersToRemediate, o.waitingMarkedMembers = splitMarkedMembers(o)
-	o.postponedMembers = slices.Concat(o.waitingMarkedMembers, waitingFailedMembers(o))
+	o.planReplacements()
 	return o
+}
+
+// planReplacements decides which failed and marked members are deleted now, and how many substitutes the set creates
+// before.
+func (o *planner) planReplacements() {
+	failed, marked := failedMembersToRemove(o), rankMarkedMembers(o)
+	o.substituteCount = countSubstitutes(o, failed, marked)
+	o.Replicas += o.substituteCount
+	next, waiting := splitMarkedMembers(marked)
+	pool := newSubstitutePool(o, slices.Concat(failed, next))
+	var failedLater, markedLater []Member
+	o.failedToRemove, failedLater = pool.take(failed)
+	o.membersToRemediate, markedLater = pool.take(next)
+	o.waitingMarkedMembers = slices.Concat(waiting, substituteWaitMessages(o, markedLater))
+	o.postponedMembers = slices.Concat(
+		o.waitingMarkedMembers,
+		waitingFailedMembers(o),
+		substituteWaitMessages(o, failedLater),
+	)
 }

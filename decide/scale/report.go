@@ -60,7 +60,7 @@ func buildStatus(o *planner, d Decision) Status {
 	// the machines after all creations and deletions.
 	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastWriteFailure.Message == ""
 	if !pending {
-		s.ObservedReplicas = o.Replicas
+		s.ObservedReplicas = o.sizeWithoutSubstitutes()
 	}
 	s.Conditions = []Condition{
 		machinesCreatedCondition(o),

@@ -172,7 +172,10 @@ func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Relat
 // replacement budget and pauses decide when failed machines are replaced.
 func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.RemediationPolicy {
 	spec := related.Policy.PolicySpec().Remediation
-	r := scale.RemediationPolicy{RetryPolicy: RetryPolicy(spec, v1alpha1.DefaultRemediationBackoff)}
+	r := scale.RemediationPolicy{
+		RetryPolicy: RetryPolicy(spec, v1alpha1.DefaultRemediationBackoff),
+		MaxSurge:    RemediationSurge(spec, set.Spec.Replicas),
+	}
 	if spec != nil && spec.MaxInFlight != nil {
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
@@ -242,6 +245,19 @@ func RetryPolicy(spec *v1alpha1.MachineSetRemediation, backoff time.Duration) sc
 		r.HasMaxRetry, r.MaxRetry = true, int(*spec.MaxRetry)
 	}
 	return r
+}
+
+// RemediationSurge returns how many machines a set with this number of replicas may add while it replaces machines. A
+// value that does not parse counts as 0.
+func RemediationSurge(spec *v1alpha1.MachineSetRemediation, replicas int32) int {
+	if spec == nil || spec.MaxSurge == nil {
+		return 0
+	}
+	surge, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxSurge, int(replicas), true)
+	if err != nil {
+		return 0
+	}
+	return surge
 }
 
 // MemberFacts returns the facts about a machine of a set that do not depend on the set's template.

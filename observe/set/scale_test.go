@@ -369,6 +369,21 @@ func TestScaleFacts(t *testing.T) {
 			),
 			want: time.Minute,
 		},
+		{name: "its default", fact: "Remediation.MaxSurge", want: 0},
+		{
+			name: "a percentage, rounded up", fact: "Remediation.MaxSurge", setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
+				func(r *v1alpha1.MachineSetRemediation) { r.MaxSurge = new(intstr.FromString("21%")) },
+			),
+			want: 2,
+		},
+		{
+			name: "neither number nor percentage", fact: "Remediation.MaxSurge", setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
+				func(r *v1alpha1.MachineSetRemediation) { r.MaxSurge = new(intstr.FromString("many")) },
+			),
+			want: 0,
+		},
 		{name: "its default", fact: "Remediation.HasMaxRetry", want: false},
 		{fact: "Remediation.HasMaxRetry", related: relatedObjectsWithMaxRetry(0), want: true},
 		{fact: "Remediation.MaxRetry", related: relatedObjectsWithMaxRetry(3), want: 3},

@@ -182,7 +182,9 @@ func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects)
 // set's MachineDeployment, rounded up. Without maxInFlight there is no limit. Source of the retries: the RolloutPolicy.
 // Without a back-off in the RolloutPolicy there is none, as in Cluster API.
 func remediationPolicy(set *clusterv1.MachineSet, related capi.RelatedObjects) (r scale.RemediationPolicy) {
-	r.RetryPolicy = observeset.RetryPolicy(related.Policy.PolicySpec().Remediation, 0)
+	spec := related.Policy.PolicySpec().Remediation
+	r.RetryPolicy = observeset.RetryPolicy(spec, 0)
+	r.MaxSurge = observeset.RemediationSurge(spec, capi.ValueOrZero(set.Spec.Replicas))
 	d := related.Deployment
 	if d == nil {
 		return r

@@ -62,6 +62,7 @@ func TestScaleFacts(t *testing.T) {
 	withPolicy := func(a *capi.RelatedObjects) {
 		a.Policy = observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: &v1alpha1.MachineSetRemediation{
 			Backoff: &metav1.Duration{Duration: 2 * time.Minute}, MaxBackoff: &metav1.Duration{Duration: 30 * time.Minute}, MaxRetry: new(int32(3)),
+			MaxSurge: new(intstr.FromString("10%")),
 		}})
 	}
 	outdated := func(s *clusterv1.MachineSet) {
@@ -389,6 +390,8 @@ func TestScaleFacts(t *testing.T) {
 		{name: "no policy", fact: "Remediation.HasMaxRetry", want: false},
 		{fact: "Remediation.HasMaxRetry", related: withPolicy, want: true},
 		{fact: "Remediation.MaxRetry", related: withPolicy, want: 3},
+		{name: "no policy", fact: "Remediation.MaxSurge", want: 0},
+		{name: "a percentage, rounded up", fact: "Remediation.MaxSurge", related: withPolicy, want: 1},
 		{
 			name: "the deployment owns maxInFlight", fact: "Remediation.HasMaxInFlight",
 			related: func(a *capi.RelatedObjects) {
