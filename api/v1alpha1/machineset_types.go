@@ -146,7 +146,8 @@ type MachineSetCondition struct {
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of ReplicaFailure:
-	// FailedCreate, FailedDelete, or the error of a machine. Reason of Frozen: FreezeLabel. Reasons of MachinesCreated:
+	// FailedCreate, FailedDelete, or the error of a machine. Reasons of ReplacementHeld: RemediationBackoff,
+	// MaxRetryReached. Reason of Frozen: FreezeLabel. Reasons of MachinesCreated:
 	// TemplateNotFound, PreflightCheckFailed, ScaleUpStopped, MachineSetInvalid, MachineCreationFailed. Reasons of
 	// MachinesReady: Ready, NotReady, ReadyUnknown, NoReplicas. Reasons of MachinesUpToDate: UpToDate, NotUpToDate,
 	// UpToDateUnknown, NoReplicas. Reasons of conditions that are False: NotScalingUp, NotScalingDown, NotRemediating,

@@ -78,7 +78,7 @@ func mutations() []mutation {
 			"S8",
 			"decide/scale/surge.go",
 			`(isLeaving[m.UID] || m.IsAvailable(o.Now, o.MinReadyDuration))`,
-			`true`,
+			`(isLeaving[m.UID] || true)`,
 			scaling,
 			"a machine is deleted before its substitute is available",
 		},
