@@ -408,8 +408,8 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 			"DeploymentRollbackTemplateNotFound",
 			"X is gone (since 09:00:00 UTC); create it again, or change the template; `kubectl edit machinedeployment -n shop d`",
 		},
-		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
+		"it is invalid":      {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"its set is refused": {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
 		"10: the last retry of a set, which the deployment's reason contains": {explain.Deployment{
 			ReplacementHoldReason: "1 machine is due; 3 generations failed", ReplacementHoldSince: parseClockTime("09:30:00"),
 			Sets: []explain.MachineSet{{Conditions: []explain.Condition{{Type: "ReplacementHeld", Status: "True", Reason: "MaxRetryReached", Message: "Machine m: it failed"}}}},
