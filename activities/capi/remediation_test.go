@@ -45,6 +45,7 @@ func TestRolloutPolicyLimitsTheRemediationOfASet(t *testing.T) {
 			w, _ := newWorld(t, s, capitest.NewMachine("sick", s, capitest.AsUnhealthyMachine, withoutNode))
 			if row.policy != nil {
 				w.CreateObjects(activitiestest.NewRolloutPolicy(v1alpha1.RolloutPolicySpec{Remediation: row.policy}))
+				w.AwaitCaches()
 			}
 			d := decideSet(t, w, s)
 			if row.says == "" {
