@@ -39,14 +39,19 @@ func (p pool) markForRemediation(t *testing.T, name string) {
 	})
 }
 
-// awaitOwnMachine returns the only machine of the set, which is none of the former machines and has conditions.
+// clockSkew is longer than the time by which decide/scale assumes the clocks of Temporal and the API server to differ. A
+// machine that fails sooner after its creation belongs to the next generation if its deletion has to be repeated.
+const clockSkew = 11 * time.Second
+
+// awaitOwnMachine returns the only machine of the set, which is none of the former machines, has conditions, and is
+// older than clockSkew.
 func (p pool) awaitOwnMachine(t *testing.T, former ...string) (name string) {
 	t.Helper()
 	rig.Eventually(t, "a machine other than "+fmt.Sprint(former), func() (bool, any) {
 		var names []string
 		for _, m := range p.listMachines(t) {
 			conditions, _, _ := unstructured.NestedSlice(m.Object, "status", "conditions")
-			if len(conditions) > 0 {
+			if len(conditions) > 0 && time.Since(m.GetCreationTimestamp().Time) > clockSkew {
 				name = m.GetName()
 			}
 			names = append(names, m.GetName())
