@@ -48,9 +48,21 @@ func TestRolloutPolicyLimitsTheRemediationOfASet(t *testing.T) {
 				w.AwaitCaches()
 			}
 			d := decideSet(t, w, s)
-			if row.says == "" {
+			switch {
+			case row.policy == nil:
 				assert.Len(t, d.Scale.Remediate, 1)
-				assert.Equal(t, row.policy != nil, d.Scale.Generations != nil, "without a limit nothing is recorded")
+				assert.Nil(t, d.Scale.Generations, "without a limit nothing is recorded")
+				return
+			case row.says == "":
+				assert.Empty(t, d.Scale.Remediate, "the record changes the version that the deletion compares")
+				assert.Equal(t, 3, d.Scale.Generations.Failed)
+				in := newReport(s)
+				in.Generations = d.Scale.Generations
+				activitiestest.RunActivityTwice[string](w, newActivities(w).ReportClusterAPISet, in)
+				w.AwaitCaches()
+				d = decideSet(t, w, s)
+				assert.Len(t, d.Scale.Remediate, 1, "the generation was counted")
+				assert.Nil(t, d.Scale.Generations)
 				return
 			}
 			assert.Empty(t, d.Scale.Remediate)

@@ -78,6 +78,10 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (set
 	observed.LastWriteFailure = in.Failure
 	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
 	d := set.NewCommonDecision(s, plan)
+	if d.Scale.Generations != nil {
+		// The record changes the version of the set, and a deletion compares this version: the next decision deletes.
+		d.Scale = d.Scale.RecordOnly()
+	}
 	d.Prepare = capiset.NeedsPreparation(s, related)
 	d.Extra = extraWrites(s, related, plan, strays)
 	d.Seen = related.ResourceVersions()

@@ -113,12 +113,22 @@ func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
 	case !o.Remediation.usesRecord():
 		return nil
 	case slices.ContainsFunc(deleted, func(m Member) bool { return belongsToNewGeneration(o, m) }):
-		return &GenerationRecord{Failed: before + 1, Last: o.Now.Truncate(time.Second)}
+		return &GenerationRecord{Failed: before + 1, Last: generationEnd(o, deleted)}
 	case requested && o.Generations.Failed != 0:
 		return &GenerationRecord{}
 	default:
 		return nil
 	}
+}
+
+// generationEnd returns the time to record for a generation that is deleted now. A machine that fails within
+// maxClockSkew of its creation must not count as a machine of the next generation when its deletion is repeated.
+func generationEnd(o *planner, deleted []Member) time.Time {
+	end := o.Now.Truncate(time.Second)
+	for _, m := range deleted {
+		end = phrase.LaterTime(end, m.CreatedAt.Add(maxClockSkew+time.Second))
+	}
+	return end
 }
 
 // retryHoldText returns the sentence about a reason of retryHoldReason; empty for an empty reason.
@@ -142,7 +152,7 @@ func mustClearGenerationRecord(o *planner) bool {
 
 // wasCreatedAfterFailure reports whether a machine was created after the last failed generation.
 func (o *planner) wasCreatedAfterFailure(m Member) bool {
-	return m.CreatedAt.After(o.Generations.Last)
+	return o.Generations.precedes(m.CreatedAt)
 }
 
 // replacementHeldCondition names the machines whose replacement waits for a retry, and the reason. An empty Reason means

@@ -159,6 +159,19 @@ func TestFailedGenerationsAreRetriedWithBackOff(t *testing.T) {
 			assert.Equal(t, !row.recheck.IsZero(), d.Hold != "")
 		})
 	}
+	t.Run("one that fails within seconds is not held when its deletion is repeated", func(t *testing.T) {
+		o := newSet(1, newMember("x", 5*time.Second, asNeverJoinedMachine))
+		o.Remediation = policy
+		o.Remediation.HasMaxRetry = true
+		first := scale.Decide(o)
+		assert.Equal(t, &scale.GenerationRecord{Failed: 1, Last: epochPlus(6 * time.Second)}, first.Generations)
+		o.Generations = *first.Generations
+		second := scale.Decide(o)
+		assert.Equal(t, []string{"x"}, targetNames(second.Delete))
+		assert.Nil(t, second.Generations)
+		o.Members = []scale.Member{newMember("substitute", time.Second, asNeverJoinedMachine)}
+		assert.Empty(t, scale.Decide(o).Delete, "it belongs to the next generation")
+	})
 	t.Run("without a back-off nothing is recorded", func(t *testing.T) {
 		o := newSet(1, young)
 		o.Generations = tried(4)
