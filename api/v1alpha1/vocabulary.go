@@ -240,8 +240,8 @@ const (
 	AnnotationSkipPreflightChecks = vocabulary.AnnotationSkipPreflightChecks
 	// AnnotationDeleteMachine on a Machine: the machine is deleted first if its set has too many machines.
 	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
-	// AnnotationRemediateMachine on a Machine: the machine's set replaces the machine, and counts failed generations of
-	// machines from zero again.
+	// AnnotationRemediateMachine on a Machine: the machine's set replaces the machine. If the machine never joined, the set
+	// counts failed generations of machines from the beginning.
 	AnnotationRemediateMachine = vocabulary.AnnotationRemediateMachine
 )
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
 
@@ -102,30 +103,25 @@ func nextGenerationDeletionTime(o *planner) time.Time {
 }
 
 // generationsToRecord returns the record to write before the given machines are deleted, or nil if the record does not
-// change. If an operator requested the replacement of one of the machines, the count begins again.
+// change. If an operator requested the replacement of a machine of the generation, the count begins again. The record
+// does not change twice for the same machines, because a deletion that is repeated finds them in a recorded generation.
 func generationsToRecord(o *planner, deleted []Member) *GenerationRecord {
+	failed := list.Filter(deleted, func(m Member) bool { return belongsToNewGeneration(o, m) })
+	if !o.Remediation.usesRecord() || len(failed) == 0 {
+		return nil
+	}
 	before := failedGenerationCount(o)
-	requested := slices.ContainsFunc(deleted, func(m Member) bool { return m.Urgent })
-	if requested {
+	if slices.ContainsFunc(failed, func(m Member) bool { return m.Urgent }) {
 		before = 0
 	}
-	switch {
-	case !o.Remediation.usesRecord():
-		return nil
-	case slices.ContainsFunc(deleted, func(m Member) bool { return belongsToNewGeneration(o, m) }):
-		return &GenerationRecord{Failed: before + 1, Last: generationEnd(o, deleted)}
-	case requested && o.Generations.Failed != 0:
-		return &GenerationRecord{}
-	default:
-		return nil
-	}
+	return &GenerationRecord{Failed: before + 1, Last: generationEnd(o, failed)}
 }
 
 // generationEnd returns the time to record for a generation that is deleted now. A machine that fails within
 // maxClockSkew of its creation must not count as a machine of the next generation when its deletion is repeated.
-func generationEnd(o *planner, deleted []Member) time.Time {
+func generationEnd(o *planner, failed []Member) time.Time {
 	end := o.Now.Truncate(time.Second)
-	for _, m := range deleted {
+	for _, m := range failed {
 		end = phrase.LaterTime(end, m.CreatedAt.Add(maxClockSkew+time.Second))
 	}
 	return end
@@ -152,7 +148,7 @@ func mustClearGenerationRecord(o *planner) bool {
 
 // wasCreatedAfterFailure reports whether a machine was created after the last failed generation.
 func (o *planner) wasCreatedAfterFailure(m Member) bool {
-	return o.Generations.precedes(m.CreatedAt)
+	return m.CreatedAt.After(o.Generations.Last)
 }
 
 // replacementHeldCondition names the machines whose replacement waits for a retry, and the reason. An empty Reason means

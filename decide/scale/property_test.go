@@ -204,6 +204,13 @@ func TestInvariantsOfRandomDecisions(t *testing.T) {
 		require.Equal(t, d, scale.Decide(o), "the order matters")
 		require.Equal(t, s, scale.PlanSet(o).Status, "the order matters")
 		require.True(t, d.Recheck.IsZero() || d.Recheck.After(o.Now), "looks again at once")
+		for range 2 { // a record that is cleared may be followed by a first generation
+			if d.Generations != nil {
+				o.Generations = *d.Generations
+				d = scale.Decide(o)
+			}
+		}
+		require.Nil(t, d.Generations, "the record changes without end while the deletions conflict")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"millwright/decide/scale"
 )
@@ -233,7 +234,7 @@ func TestRemediationStopsAfterTheLastRetry(t *testing.T) {
 		{"a preserved machine waits for nothing", 3, []scale.Member{newMember("x", 30*time.Minute, asNeverJoinedMachine, asPreservedMachine)}, nil, nil, ""},
 		{"a machine has joined since", 3, []scale.Member{newMember("x", 30*time.Minute), young}, []string{"young"}, &scale.GenerationRecord{Failed: 1, Last: epoch}, ""},
 		{"an operator asks for a failed one: the retries begin again", 3, []scale.Member{newMember("x", 30*time.Minute, asNeverJoinedMachine, asMachineToReplaceFirst), young}, []string{"x"}, &scale.GenerationRecord{Failed: 1, Last: epoch}, "Machine young: " + why},
-		{"an operator asks for one that had joined", 3, []scale.Member{newMember("x", day, asUnhealthyMachine, asMarkedMachine, asMachineToReplaceFirst), young}, []string{"x"}, &scale.GenerationRecord{}, "Machine young: " + why},
+		{"an operator asks for one that had joined: only this one goes", 3, []scale.Member{newMember("x", day, asUnhealthyMachine, asMarkedMachine, asMachineToReplaceFirst), young}, []string{"x"}, nil, "Machine young: " + why},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			o := newSet(len(row.members), row.members...)
@@ -261,4 +262,24 @@ func conditionOfType(o scale.Facts, kind string) scale.Condition {
 		}
 	}
 	return scale.Condition{}
+}
+
+// A deletion that is repeated does not change the record again. Otherwise a set whose deletions conflict with its own
+// record would never delete.
+func TestRepeatedDeletionsChangeTheRecordOnce(t *testing.T) {
+	for _, urgent := range []bool{false, true} {
+		for _, retries := range []int{0, 2} {
+			young := newMember("young", 30*time.Minute, asNeverJoinedMachine)
+			young.Urgent = urgent
+			veteran := newMember("veteran", day, asUnhealthyMachine, asMarkedMachine, asMachineToReplaceFirst)
+			o := newSet(2, young, veteran)
+			o.Remediation.HasMaxRetry, o.Remediation.MaxRetry = true, retries
+			first := scale.Decide(o)
+			require.NotNil(t, first.Generations)
+			o.Generations = *first.Generations
+			second := scale.Decide(o)
+			assert.Nil(t, second.Generations)
+			assert.Equal(t, targetNames(first.Delete), targetNames(second.Delete))
+		}
+	}
 }

@@ -67,10 +67,8 @@ func mutations() []mutation {
 		{
 			"S7",
 			"decide/scale/generations.go",
-			`	if requested {
-		before = 0
-	}`,
-			``,
+			`		before = 0`,
+			`		_ = before`,
 			scaling,
 			"the retries do not begin again although a person requests a replacement",
 		},
