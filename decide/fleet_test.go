@@ -241,7 +241,7 @@ func asJoiningMachine(m *scale.Member) {
 
 // withGenerationBackOff makes a set whose last generations failed, and which waits before it deletes the next machine.
 func withGenerationBackOff(o *scale.Facts) {
-	o.Remediation.Backoff, o.MCM.Generations = time.Hour, scale.GenerationRecord{
+	o.Remediation.Backoff, o.Generations = time.Hour, scale.GenerationRecord{
 		Failed: 3,
 		Last:   now().Add(-2 * time.Second),
 	}

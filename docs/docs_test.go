@@ -293,6 +293,8 @@ func TestRunbookListsEveryBlockedReason(t *testing.T) {
 		vocabulary.ReasonMachineSetInvalid:     true,
 		vocabulary.ReasonMachineCreationFailed: true,
 		vocabulary.ReasonFailedDelete:          true,
+		vocabulary.ReasonRemediationBackoff:    true,
+		vocabulary.ReasonMaxRetryReached:       true,
 		// reasons of a deployment
 		vocabulary.ReasonInvalid:                  true,
 		vocabulary.ReasonProgressDeadlineExceeded: true,

@@ -210,6 +210,10 @@ func (w *World) CreateObjects(objects ...metav1.Object) {
 			_, err = w.MachineClient.MachineV1alpha1().
 				MachineDeployments(TestNamespace).
 				Create(w.T.Context(), o, metav1.CreateOptions{})
+		case *v1alpha1.RolloutPolicy:
+			_, err = w.MachineClient.MachineV1alpha1().
+				RolloutPolicies(TestNamespace).
+				Create(w.T.Context(), o, metav1.CreateOptions{})
 		case *corev1.Node:
 			_, err = w.TargetClient.CoreV1().Nodes().Create(w.T.Context(), o, metav1.CreateOptions{})
 		}

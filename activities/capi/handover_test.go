@@ -49,6 +49,7 @@ func TestASetThatClusterAPIMayChangeIsNotTakenOver(t *testing.T) {
 	assert.Equal(t, d.Blocked.Reason, blocked.Reason)
 	want.Conditions = append(want.Conditions, blocked)
 	assert.Equal(t, want, &has.Status, "the rest of the status is the controller's")
+	w.AwaitCaches()
 	assert.False(t, decideSet(t, w, has).Report)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"millwright/activities/kube"
 	"millwright/activities/set"
+	"millwright/api/v1alpha1"
 	"millwright/decide/attention"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
@@ -79,6 +80,10 @@ func (a *Activities) DecideClusterAPISet(ctx context.Context, in set.Input) (d s
 	observed.LastWriteFailure = in.Failure
 	plan := capiset.ExplainPlan(s, related, observed, scale.PlanSet(observed))
 	d = set.NewCommonDecision(s, plan)
+	if d.Scale.Generations != nil {
+		// The record changes the version of the set, and a deletion compares this version: the next decision deletes.
+		d.Scale = d.Scale.RecordOnly()
+	}
 	d.Prepare = capiset.NeedsPreparation(s, related)
 	d.Extra = extraWrites(s, related, plan, strays)
 	d.Seen = related.ResourceVersions()
@@ -245,8 +250,41 @@ func (a *Activities) patchSet(ctx context.Context, s, next *clusterv1.MachineSet
 	return written.ResourceVersion, nil
 }
 
-// ReportClusterAPISet writes the status of a set. The result is the resource version of the set.
+// recordGenerations writes the record of failed generations of a report. The report then reads the set live.
+func (a *Activities) recordGenerations(ctx context.Context, in *set.Report) error {
+	if in.Generations == nil {
+		return nil
+	}
+	_, err := kube.PatchAfterRead(ctx, in.Ref, a.Cache.Client().MachineSets(in.Ref.Namespace),
+		func() (*clusterv1.MachineSet, map[string]any, error) {
+			s, _, err := a.readSet(ctx, in.ReadInput)
+			if err != nil || s == nil {
+				return nil, nil, err
+			}
+			in.Live = true // after a write, or after a conflict, the cache has an older set
+			annotation := capiset.GenerationAnnotation(*in.Generations)
+			if !a.Cache.IsReconciledByMillwright(s) || capiset.MayBeChangedByUpstream(s) ||
+				s.Annotations[v1alpha1.AnnotationFailedGenerations] == annotation {
+				return s, nil, nil
+			}
+			value := any(annotation)
+			if annotation == "" {
+				value = nil // a merge patch removes the annotation
+			}
+			return s, map[string]any{"metadata": map[string]any{"annotations": map[string]any{
+				v1alpha1.AnnotationFailedGenerations: value,
+			}}}, nil
+		})
+	return err
+}
+
+// ReportClusterAPISet writes the status of a set. If the report has a record of failed generations, the record is written
+// first, as an annotation, because Cluster API's status has no field for it. The result is the resource version of the
+// set.
 func (a *Activities) ReportClusterAPISet(ctx context.Context, in set.Report) (string, error) {
+	if err := a.recordGenerations(ctx, &in); err != nil {
+		return "", err
+	}
 	_, after, err := kube.PatchStatus(
 		ctx,
 		in.ReadInput,

@@ -19,6 +19,7 @@ import (
 	"millwright/activities/activitiestest"
 	"millwright/activities/kube"
 	"millwright/activities/set"
+	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/scale"
 	"millwright/observe/cache"
@@ -485,6 +486,36 @@ func TestReportASet(t *testing.T) {
 	assert.Equal(t, s.Spec, now.Spec)
 	assert.Equal(t, []string{"patch machinesets/status"}, w.MutatingRequests())
 	assert.False(t, decideSet(t, w, s).Report, "it is written once")
+}
+
+// Cluster API's status has no field for the record of failed generations.
+func TestReportRecordsFailedGenerationsInAnAnnotation(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
+	in := newReport(s)
+	in.Generations = &scale.GenerationRecord{Failed: 2, Last: capitest.Noon}
+	version := activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, in)
+	now := w.ClusterAPISet("s")
+	assert.Equal(t, now.ResourceVersion, version)
+	assert.JSONEq(t, `{"count":2,"lastFailedAt":"2026-01-01T12:00:00Z"}`, now.Annotations[v1alpha1.AnnotationFailedGenerations])
+	assert.Equal(t, []string{"patch machinesets", "patch machinesets/status"}, w.MutatingRequests(), "the second run writes nothing")
+
+	in = newReport(s)
+	in.Generations = &scale.GenerationRecord{}
+	activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, in)
+	assert.NotContains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFailedGenerations)
+}
+
+func TestRecordOfFailedGenerationsIsWrittenAgainAfterAConflict(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	w, acts := newWorld(t, s, capitest.NewMachine("m", s))
+	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "machinesets"}, "s", nil)
+	activitiestest.FailRequests(w.ClusterAPIServer.Clientset, "patch", "machinesets", 1, conflict, nil)
+	in := newReport(s)
+	in.Generations = &scale.GenerationRecord{Failed: 1, Last: capitest.Noon}
+	_, err := activitiestest.RunActivity[string](w, acts.ReportClusterAPISet, in)
+	require.NoError(t, err)
+	assert.Contains(t, w.ClusterAPISet("s").Annotations, v1alpha1.AnnotationFailedGenerations)
 }
 
 // The API server's refusal stays in the set's status until the next batch succeeds.

@@ -58,6 +58,8 @@ const (
 	MachineSetBlocked MachineSetConditionType = vocabulary.ConditionBlocked
 	// MachineSetReplicaFailure: a machine could not be created or deleted.
 	MachineSetReplicaFailure MachineSetConditionType = vocabulary.ConditionReplicaFailure
+	// MachineSetReplacementHeld: failed machines are not replaced now; the message says why.
+	MachineSetReplacementHeld MachineSetConditionType = vocabulary.ConditionReplacementHeld
 	// MachineSetFrozen: no machine is created, for safety.
 	MachineSetFrozen MachineSetConditionType = vocabulary.ConditionFrozen
 	// MachineSetOvershoot: the set has more machines than were ever desired.

@@ -131,8 +131,8 @@ type FailedGenerations struct {
 // MachineSetCondition is a condition of a set.
 type MachineSetCondition struct {
 	// Type of the condition. Blocked: something blocks the set or one of its machines. The condition Blocked exists
-	// only while its status is True. ReplicaFailure: a machine could not be created or deleted. Frozen: no machine is
-	// created, for safety. Overshoot: the set has more machines than were ever desired. MachinesCreated: False while
+	// only while its status is True. ReplicaFailure: a machine could not be created or deleted. ReplacementHeld: failed
+	// machines are not replaced now. Frozen: no machine is created, for safety. Overshoot: the set has more machines than were ever desired. MachinesCreated: False while
 	// machines are missing because they could not be created. MachinesReady: all machines are ready. MachinesUpToDate:
 	// all machines match the template. ScalingUp: machines are missing, or were never ready. ScalingDown: the set has
 	// more machines than desired. Remediating: machines are replaced because they failed or are unhealthy. Deleting:
@@ -146,7 +146,8 @@ type MachineSetCondition struct {
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty,omitzero"`
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of ReplicaFailure:
-	// FailedCreate, FailedDelete, or the error of a machine. Reason of Frozen: FreezeLabel. Reasons of MachinesCreated:
+	// FailedCreate, FailedDelete, or the error of a machine. Reasons of ReplacementHeld: RemediationBackoff,
+	// MaxRetryReached. Reason of Frozen: FreezeLabel. Reasons of MachinesCreated:
 	// TemplateNotFound, PreflightCheckFailed, ScaleUpStopped, MachineSetInvalid, MachineCreationFailed. Reasons of
 	// MachinesReady: Ready, NotReady, ReadyUnknown, NoReplicas. Reasons of MachinesUpToDate: UpToDate, NotUpToDate,
 	// UpToDateUnknown, NoReplicas. Reasons of conditions that are False: NotScalingUp, NotScalingDown, NotRemediating,

@@ -145,11 +145,27 @@ type MachineSetRemediation struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxInFlight is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
 	MaxInFlight *intstr.IntOrString `json:"maxInFlight,omitempty"`
-	// The first back-off between replacements when the new machines also fail before they join; 1m by default, and 0
-	// means no back-off. The back-off doubles with each further failed generation of machines.
+	// The first back-off between replacements when the new machines also fail before they join; 1m by default for a
+	// MachineSet of machine.sapcloud.io, none by default for a MachineSet of Cluster API, and 0 means no back-off. The
+	// back-off doubles with each further failed generation of machines. A MachineSet of a MachineDeployment of
+	// machine.sapcloud.io has no back-off, because the replacement budget limits its replacements.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
 	// The maximum back-off between two generations; 1h by default.
 	// +optional
 	MaxBackoff *metav1.Duration `json:"maxBackoff,omitempty"`
+	// How many further generations of machines are replaced after the first generation in which no machine joined; no
+	// limit if left out. After the last retry the MachineSet replaces no machine until one of its new machines joins, a
+	// person requests the replacement of a machine, or the template changes.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:Minimum=0
+	MaxRetry *int32 `json:"maxRetry,omitempty"`
+	// How many machines a MachineSet may have in excess of replicas while it replaces machines that had joined: a
+	// number, or a percentage of the replicas of the MachineSet, rounded up. A machine is then deleted only after its
+	// substitute is available. 0 by default: a machine is deleted first.
+	// +optional
+	// +nullable
+	// +kubebuilder:validation:XValidation:rule=`type(self) == int ? self >= 0 && self <= 2147483647 : type(self) == string && self.matches('^[0-9]{1,9}%$')`,messageExpression=`'maxSurge is ' + (type(self) == string ? '"' + string(self) + '"' : string(self)) + '; allowed is a number of machines from 0 to 2147483647, such as 2, or a percentage of replicas, such as "20%"'`
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
 }

@@ -227,6 +227,10 @@ const (
 	// to this set in place, the reason if it cannot, and the time of the answer. If the annotation is removed, the next
 	// decision calls the extension again.
 	AnnotationInPlaceAnswer = "rollout.machine.sapcloud.io/in-place-answer"
+	// AnnotationFailedGenerations on a MachineSet of Cluster API is the JSON form of status.failedGenerations of a
+	// MachineSet of machine.sapcloud.io: how many generations of machines failed in a row before they joined. Without a
+	// back-off and a maxRetry in the RolloutPolicy, the annotation is not written.
+	AnnotationFailedGenerations = "rollout.machine.sapcloud.io/failed-generations"
 )
 
 // Annotations that control sets and their machines, as in Cluster API. Except for AnnotationSkipPreflightChecks, only
@@ -239,8 +243,9 @@ const (
 	AnnotationSkipPreflightChecks = vocabulary.AnnotationSkipPreflightChecks
 	// AnnotationDeleteMachine on a Machine: the machine is deleted first if its set has too many machines.
 	AnnotationDeleteMachine = "cluster.x-k8s.io/delete-machine"
-	// AnnotationRemediateMachine on a Machine: the machine's set replaces the machine.
-	AnnotationRemediateMachine = "cluster.x-k8s.io/remediate-machine"
+	// AnnotationRemediateMachine on a Machine: the machine's set replaces the machine. If the machine never joined, the set
+	// counts failed generations of machines from the beginning.
+	AnnotationRemediateMachine = vocabulary.AnnotationRemediateMachine
 )
 
 // Annotations in the template of a set that preflight checks read.
@@ -401,6 +406,7 @@ var ownMetadataKeys = map[string]bool{
 	AnnotationCreatedFor:                 true,
 	AnnotationReplacedByRevision:         true,
 	AnnotationInPlaceAnswer:              true,
+	AnnotationFailedGenerations:          true,
 	AnnotationMachineUID:                 true,
 	AnnotationLastAppliedTemplate:        true,
 	AnnotationLastAppliedVirtualCapacity: true,

@@ -137,6 +137,8 @@ const (
 	ReasonNotScalingUp          = "NotScalingUp"          // ScalingUp is False
 	ReasonNotScalingDown        = "NotScalingDown"        // ScalingDown is False
 	ReasonNotRemediating        = "NotRemediating"        // Remediating is False
+	ReasonRemediationBackoff    = "RemediationBackoff"    // new machines failed before they joined, and the back-off has not ended
+	ReasonMaxRetryReached       = "MaxRetryReached"       // new machines failed before they joined, and the last retry failed, too
 	ReasonNotDeleting           = "NotDeleting"           // Deleting is False
 	ReasonNotPaused             = "NotPaused"             // Paused is False
 	ReasonFreezeLabel           = "FreezeLabel"           // Frozen is True because of the label freeze

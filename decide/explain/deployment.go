@@ -2,9 +2,11 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"millwright/api/vocabulary"
+	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 )
@@ -34,7 +36,7 @@ type Deployment struct {
 func (d Deployment) BlockedSummary(now time.Time) Summary {
 	waits, upstream := d.waitsOfDeployment(), []ClusterAPIMachine(nil)
 	for _, set := range d.Sets {
-		waits, upstream = append(waits, set.waitsOfSet()...), append(upstream, set.ClusterAPIMachines...)
+		waits, upstream = append(waits, d.waitsOfSet(set)...), append(upstream, set.ClusterAPIMachines...)
 	}
 	return summarizeWaits(
 		waits,
@@ -42,6 +44,14 @@ func (d Deployment) BlockedSummary(now time.Time) Summary {
 		d.MachineCount,
 		now,
 	)
+}
+
+// waitsOfSet returns the waits of a set that the waits of the deployment do not contain: if the deployment says why it
+// grants no replacement, the reason includes the last retry of its sets.
+func (d Deployment) waitsOfSet(set MachineSet) []WaitState {
+	return list.Filter(set.waitsOfSet(), func(w WaitState) bool {
+		return d.ReplacementHoldReason == "" || !slices.Contains(w.Blockers, vocabulary.ReasonMaxRetryReached)
+	})
 }
 
 // waitsOfDeployment returns the waits of the deployment itself. If only its sets or machines wait, waitsOfDeployment

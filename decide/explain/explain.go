@@ -170,6 +170,7 @@ func NeedsPerson(blockers []string) bool {
 		case vocabulary.BlockedByPause,
 			vocabulary.BlockedByHold,
 			vocabulary.BlockedByMissingApproval,
+			vocabulary.ReasonMaxRetryReached,
 			vocabulary.ReasonInvalid,
 			vocabulary.ReasonMachineSetInvalid,
 			vocabulary.ReasonTemplateNotFound,

@@ -360,6 +360,14 @@ func TestOwnWaitsOfSet(t *testing.T) {
 			explain.MachineSet{Conditions: []explain.Condition{condition("ReplicaFailure", "True", "FailedDelete", "forbidden")}},
 			"the API server refuses to delete machines: forbidden (since 09:00:00 UTC); it is tried again every 10s",
 		},
+		"it waits for the next retry": {
+			explain.MachineSet{Conditions: []explain.Condition{condition("ReplacementHeld", "True", "RemediationBackoff", "Machine m: Waiting until 09:05:00 UTC")}},
+			"set s does not replace machines: Machine m: Waiting until 09:05:00 UTC (since 09:00:00 UTC); `kubectl get machines -n shop`",
+		},
+		"the last retry of a set of Cluster API has failed": {
+			explain.MachineSet{IsClusterAPI: true, Conditions: []explain.Condition{condition("ReplacementHeld", "True", "MaxRetryReached", "Machine m: it failed")}},
+			"set s does not replace machines: Machine m: it failed (since 09:00:00 UTC); `kubectl get machines.cluster.x-k8s.io -n shop`",
+		},
 		"all is well": {explain.MachineSet{Conditions: []explain.Condition{condition(vocabulary.ConditionMachinesCreated, "True", "MachinesCreated", "")}}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -405,8 +413,12 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 			"DeploymentRollbackTemplateNotFound",
 			"X is gone (since 09:00:00 UTC); create it again, or change the template; `kubectl edit machinedeployment -n shop d`",
 		},
-		"it is invalid":         {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
-		"its set is refused":    {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
+		"it is invalid":      {explain.Deployment{Conditions: progressing("Invalid", "the selector is empty")}, "Invalid", "the selector is empty (since 09:00:00 UTC); `kubectl edit machinedeployment -n shop d`"},
+		"its set is refused": {explain.Deployment{Conditions: progressing("MachineSetCreateError", "quota")}, "Refused", "quota (since 09:00:00 UTC); it is tried again at least every 5m; `kubectl edit machinedeployment -n shop d`"},
+		"10: the last retry of a set, which the deployment's reason contains": {explain.Deployment{
+			ReplacementHoldReason: "1 machine is due; 3 generations failed", ReplacementHoldSince: parseClockTime("09:30:00"),
+			Sets: []explain.MachineSet{{Conditions: []explain.Condition{{Type: "ReplacementHeld", Status: "True", Reason: "MaxRetryReached", Message: "Machine m: it failed"}}}},
+		}, "ReplacementHeld", "failed machines are not replaced: 1 machine is due; 3 generations failed (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: the breaker holds": {explain.Deployment{ReplacementHoldReason: "3 of 5 nodes look dead", ReplacementHoldSince: parseClockTime("09:30:00")}, "ReplacementHeld", "failed machines are not replaced: 3 of 5 nodes look dead (since 09:30:00 UTC); `kubectl get machines -n shop`"},
 		"10: its machines do not repeat it": {
 			explain.Deployment{

@@ -76,6 +76,9 @@ func (s MachineSet) waitsOfSet() []WaitState {
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
 			w.NextEvent = writeRetryWords()
+		case c.Type == vocabulary.ConditionReplacementHeld && c.Status == vocabulary.StatusTrue:
+			w.Cause = fmt.Sprintf("set %s does not replace machines: %s", s.Name, w.Cause)
+			w.Command = fmt.Sprintf("kubectl get %s -n %s", s.machineResourceName(), s.Namespace)
 		case c.Type == vocabulary.ConditionPaused && c.Status == vocabulary.StatusTrue && s.HasPendingChanges:
 			goes := phrase.TextIf(s.Deleting, "being deleted, and waits because it is ")
 			w.Cause = fmt.Sprintf("set %s is %spaused: %s", s.Name, goes, w.Cause)
@@ -128,6 +131,14 @@ func (s MachineSet) keyRemovalCommand(verb, deployment, key string) string {
 		return fmt.Sprintf("kubectl %s machinedeployment -n %s %s %s-", verb, s.Namespace, deployment, key)
 	}
 	return fmt.Sprintf("kubectl %s %s -n %s %s %s-", verb, s.resourceName(), s.Namespace, s.Name, key)
+}
+
+// machineResourceName returns the resource of the set's machines for kubectl.
+func (s MachineSet) machineResourceName() string {
+	if s.IsClusterAPI {
+		return "machines.cluster.x-k8s.io"
+	}
+	return "machines"
 }
 
 // resourceName returns the set's resource for kubectl. Both API groups have machinesets, so Cluster API's name has the

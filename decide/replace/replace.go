@@ -13,6 +13,7 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
+	"millwright/decide/scale"
 )
 
 // MaxBatchSize is the largest number of machines that one decision grants and annotates. Source of MaxBatchSize: 50 new
@@ -34,6 +35,7 @@ type Machine struct {
 	// a person deletes the machine's Node, so the machine is replaced regardless of the budget and the breaker
 	BypassesBudget bool
 	CreatedAt      time.Time
+	Generations    scale.GenerationRecord // recorded generations of failed machines of the machine's set
 }
 
 // ReplacementGrant is one use of the replacement budget, as recorded in the deployment's status.
@@ -92,6 +94,7 @@ type Facts struct {
 	// largest number of replacements in progress in one failure domain; a percentage is of the domain's machines that
 	// are not being deleted, rounded up
 	Budget     rollout.IntOrPercent
+	Retries    scale.RetryPolicy // when the sets stop replacing machines
 	NodeCounts NodeCounts
 	Now        time.Time // present time, which is the time of new grants
 }
@@ -112,7 +115,7 @@ type Decision struct {
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
-// longest. A grant has no timeout. While the breaker is open, Decide grants and annotates no machine. Machines with
+// longest. A grant has no timeout. A machine whose set has made its last retry gets no grant. While the breaker is open, Decide grants and annotates no machine. Machines with
 // BypassesBudget always get a grant. The order of the facts does not matter.
 func Decide(o Facts) Decision {
 	o.Machines, o.Grants = list.SortedCopyOfLargeItems(
@@ -128,6 +131,8 @@ func Decide(o Facts) Decision {
 		o.Machines,
 		func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] },
 	)
+	stopped := list.Filter(waiting, func(m Machine) bool { return o.isHeldByRetries(m) })
+	waiting = list.Filter(waiting, func(m Machine) bool { return !o.isHeldByRetries(m) })
 	d := Decision{Grants: r.remainingGrants}
 	steps := append(d.grantReplacementsRegardlessOfBudget(o, &r, waiting), r.stepSentences...)
 	granted = machineUIDs(d.Grants)
@@ -142,6 +147,10 @@ func Decide(o Facts) Decision {
 			r.unannotatedUIDs[:min(len(r.unannotatedUIDs), MaxBatchSize-len(d.UIDsToAnnotate))]...)
 		steps = append(d.grantReplacementsWithinBudget(o, r, waiting), steps...)
 	}
+	if len(stopped) > 0 {
+		held := dueMachinesSentence(len(stopped)) + "; " + o.Retries.HoldText(stopped[0].Generations)
+		d.HoldReason = strings.Join(phrase.NonEmptyTexts(d.HoldReason, held), "; ")
+	}
 	slices.SortFunc(d.Grants, compareGrantsByAge)
 	d.GrantsChanged = !slices.Equal(d.Grants, o.Grants) // all remaining grants are unchanged copies of the recorded grants
 	sentences := phrase.NonEmptyTexts(
@@ -150,6 +159,11 @@ func Decide(o Facts) Decision {
 	)
 	d.Why = cmp.Or(strings.Join(sentences, "; "), replacementsSentence(d.Grants))
 	return d
+}
+
+// isHeldByRetries reports whether a machine gets no grant, because its set replaces no machine after the last retry.
+func (o Facts) isHeldByRetries(m Machine) bool {
+	return !m.BypassesBudget && o.Retries.HoldsMachine(m.Generations, m.Joined, m.CreatedAt)
 }
 
 // replacementsSentence returns a sentence about the machines that are being replaced.

@@ -13,6 +13,7 @@ import (
 
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
+	"millwright/decide/scale"
 )
 
 var epoch = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -422,4 +423,45 @@ func TestDecideDoesNotChangeItsInput(t *testing.T) {
 	replace.Decide(o)
 	assert.Equal(t, machines, o.Machines)
 	assert.Equal(t, grants, o.Grants)
+}
+
+// After the last retry, the set's machines get no grant, so that they do not use the budget of other sets.
+func TestMachinesOfASetThatHasMadeItsLastRetryGetNoGrant(t *testing.T) {
+	failed := func(n int) func(*replace.Machine) {
+		return func(m *replace.Machine) {
+			m.Generations = scale.GenerationRecord{Failed: n, Last: epoch.Add(-time.Hour)}
+		}
+	}
+	neverJoined := func(age time.Duration) replace.Machine {
+		return changedMachine(overdueMachine("x", time.Minute), func(m *replace.Machine) {
+			m.Joined, m.CreatedAt = false, epoch.Add(-age)
+		})
+	}
+	const hold = "1 machine is due; 3 generations of machines failed in a row before they had joined (spec.remediation.maxRetry of the RolloutPolicy is 2); annotate a Machine with cluster.x-k8s.io/remediate-machine to try again"
+	for _, row := range []struct {
+		name    string
+		machine replace.Machine
+		held    string
+	}{
+		{"the last retry", changedMachine(neverJoined(time.Minute), failed(2)), ""},
+		{"the last retry has failed", changedMachine(neverJoined(time.Minute), failed(3)), hold},
+		{"a machine that had joined", changedMachine(overdueMachine("x", time.Minute), failed(3)), hold},
+		{"the rest of a generation that was replaced", changedMachine(neverJoined(2*time.Hour), failed(3)), ""},
+		{"a person deletes its Node", changedMachine(neverJoined(time.Minute), func(m *replace.Machine) { failed(3)(m); m.BypassesBudget = true }), ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			o := deploymentWithBudgetOne(row.machine)
+			o.Retries = scale.RetryPolicy{HasMaxRetry: true, MaxRetry: 2}
+			d := replace.Decide(o)
+			assert.Equal(t, row.held, d.HoldReason)
+			assert.Equal(t, row.held == "", len(d.UIDsToAnnotate) == 1)
+			unlimited := o
+			unlimited.Retries = scale.RetryPolicy{}
+			assert.Equal(t, []string{"uid-x"}, replace.Decide(unlimited).UIDsToAnnotate)
+			o.Machines = append(o.Machines, overdueMachine("y", time.Second))
+			if row.held != "" {
+				assert.Equal(t, []string{"uid-y"}, replace.Decide(o).UIDsToAnnotate, "the budget is free for others")
+			}
+		})
+	}
 }

@@ -75,7 +75,7 @@ func remediatingCondition(o *planner) Condition {
 	var others []string
 	for _, m := range o.Members {
 		switch {
-		case m.needsReplacement(), m.isMarkedUnhealthy() && !m.isProtected():
+		case m.needsReplacement(), why[m.Name] != "", m.isMarkedUnhealthy() && !m.isProtected():
 			replaced = append(replaced, machineMessage{m.Name, cmp.Or(why[m.Name], deletingMessage)})
 		case m.Healthy == ConditionFalse, m.isFailed() && !m.Deleting:
 			others = append(others, m.Name)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	"millwright/decide/preflight"
@@ -45,6 +46,12 @@ func createMachines(o *planner, active []Member) Decision {
 
 // creationBlockers returns the reasons why the set may create no machine now, each as one sentence.
 func creationBlockers(o *planner) []string {
+	return append(substituteBlockers(o), phrase.NonEmptyTexts(o.Remediation.SubstitutesElsewhere)...)
+}
+
+// substituteBlockers returns the reasons why no substitute of a machine of the set may be created now, whichever set of
+// the deployment creates it.
+func substituteBlockers(o *planner) []string {
 	// If another program removes the labels of new machines, the set would release each machine and create another
 	// machine forever. Source of the limit: MCM treats a set with 2 * replicas + 2 machines or more as overshot.
 	runaway := o.ReleasedMachineCount > 0 && len(o.liveMembers)+o.ReleasedMachineCount >= 2*o.Replicas+2
@@ -162,7 +169,8 @@ func nextRecheckTime(o *planner) time.Time {
 		case m.Ready == ConditionTrue:
 			at(m.ReadySince.Add(o.MinReadyDuration))
 		}
-		if !m.Deleting && (m.needsReplacement() || m.isMarkedUnhealthy()) && !mayBeDeletedNow(o, m) {
+		if !m.Deleting && (m.needsReplacement() || o.isFailedSubstitute(m) || m.isMarkedUnhealthy()) &&
+			retryHoldReason(o, m) == vocabulary.ReasonRemediationBackoff {
 			at(nextGenerationDeletionTime(o))
 		}
 	}

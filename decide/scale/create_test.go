@@ -138,3 +138,11 @@ func TestTemplateChangesAreCopiedToMachines(t *testing.T) {
 	}
 	assert.Equal(t, "node template", scale.Decide(newSet(1, runningMembers(1, stale)...)).Sync[0].Why)
 }
+
+func TestAClosedSetCreatesNoMachine(t *testing.T) {
+	o := newSet(2, runningMembers(1)...)
+	o.Remediation.SubstitutesElsewhere = noScaleUpReason
+	d := scale.Decide(o)
+	assert.Empty(t, d.Create)
+	assert.Equal(t, "2 wanted, 1 there; none is created: "+noScaleUpReason, d.Hold)
+}

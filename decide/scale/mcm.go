@@ -33,8 +33,6 @@ type MCMSet struct {
 	MaxAutoPreserved int // maximum number of failed members that the set preserves
 	Freeze           FreezeState
 	AutoscaledAt     time.Time // when the autoscaler last changed the size; zero: never
-
-	Generations GenerationRecord // the recorded Generations
 }
 
 // FreezeState describes the label freeze of a set. The freeze stops the creation of machines.
@@ -76,9 +74,17 @@ func preserveFailedMembers(o *planner, active []Member) Decision {
 	return d
 }
 
+// failedMembersToRemove returns the failed members to delete as soon as their substitutes permit it, at most
+// MaxBatchSize.
+func failedMembersToRemove(o *planner) []Member {
+	return rankedMembers(o, o.liveMembers, func(m Member) bool {
+		return (m.needsReplacement() || o.isFailedSubstitute(m)) && retryHoldReason(o, m) == ""
+	})
+}
+
 // removeFailedMembers deletes failed members, so that the set creates their replacements.
 func removeFailedMembers(o *planner, active []Member) Decision {
-	failed := rankedMembers(o, active, func(m Member) bool { return m.needsReplacement() && mayBeDeletedNow(o, m) })
+	failed := o.failedToRemove
 	d := deleteMembers(o, active, failed, " that failed")
 	d.Delete, d.Generations = firstTargets(failed, "failed"), generationsToRecord(o, failed)
 	return d
@@ -95,18 +101,22 @@ func removeChosenMembers(o *planner, active []Member) Decision {
 	}), " that the autoscaler chose")
 }
 
-// waitingFailedMembers returns the failed members that are not deleted yet, each with the reason.
+// waitingFailedMembers returns the failed members that are not deleted yet, each with the reason. After the last retry,
+// the deployment grants no replacement, so waitingFailedMembers also returns members without a grant.
 func waitingFailedMembers(o *planner) (later []machineMessage) {
-	next := generationWaitReason(o)
 	for _, m := range o.liveMembers {
-		if m.needsReplacement() && !mayBeDeletedNow(o, m) {
-			later = append(later, machineMessage{m.Name, next})
+		if !m.isFailed() || m.isProtected() {
+			continue
+		}
+		hold := retryHoldReason(o, m)
+		if hold != "" && (m.needsReplacement() || o.isFailedSubstitute(m) || hold == vocabulary.ReasonMaxRetryReached) {
+			later = append(later, machineMessage{m.Name, retryHoldText(o, hold)})
 		}
 	}
 	return later
 }
 
-// needsReplacement reports whether a member failed and must be deleted as soon as mayBeDeletedNow returns true.
+// needsReplacement reports whether a member failed and must be deleted as soon as retryHoldReason returns no reason.
 func (m Member) needsReplacement() bool { return m.MCM.Replaceable && !m.isProtected() }
 
 // isProtected reports whether a member is preserved, or was updated in place and is not part of the set's size yet.

@@ -108,11 +108,14 @@ type Orphan struct {
 type RemediationPolicy struct {
 	HasMaxInFlight bool // MaxInFlight applies; if false, there is no limit
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
-	// Backoff is the wait time before the deletion of the second consecutive generation that never joined. The wait
-	// time doubles with each further generation, up to MaxBackoff. If Backoff is zero, there is no wait time.
-	Backoff       time.Duration
-	MaxBackoff    time.Duration // maximum wait time; zero: no maximum
-	SetIsOutdated bool          // the set is an old set of its deployment, so the rollout removes its machines
+	RetryPolicy
+	// MaxSurge is how many machines the set has in excess of its size while members that need a replacement wait for
+	// their substitutes; percentages are rounded up. Zero: the members are deleted first.
+	MaxSurge      int
+	SetIsOutdated bool // the set is an old set of its deployment, so the rollout removes its machines
+	// SubstitutesElsewhere is why the set itself creates no machine: the rollout has closed it, and another set of the
+	// deployment creates the substitutes. Empty: the set creates machines.
+	SubstitutesElsewhere string
 }
 
 // Settings holds the fields of a spec that a plan uses.
@@ -137,6 +140,13 @@ type WriteFailure struct {
 	Deleting bool // a deletion failed; if Deleting and Changing are false, a creation failed
 	Message  string
 	Changing bool `json:",omitzero"` // a change of existing machines, or of objects related to the set, was refused
+}
+
+// Reported holds what the set's object already reports.
+type Reported struct {
+	ObservedGeneration int64            // status.observedGeneration
+	ReportedStatus     Status           // the current status
+	Generations        GenerationRecord // the recorded generations of failed machines
 }
 
 // Facts holds the facts that the set's activity read at one moment.
@@ -165,9 +175,8 @@ type Facts struct {
 
 	LastWriteFailure WriteFailure
 
-	Generation         int64  // metadata.generation
-	ObservedGeneration int64  // status.observedGeneration
-	ReportedStatus     Status // the current status
+	Generation int64 // metadata.generation
+	Reported
 
 	MCM        MCMSet        // zero for a set of Cluster API
 	ClusterAPI ClusterAPISet // zero for a set of MCM's kinds
@@ -181,11 +190,15 @@ func (m Member) asTarget(why string) MachineTarget {
 func (m *Member) name() string { return m.Name }
 
 // planner is the state of a set during a decision: its facts, and values computed from the facts. Members and orphans
-// are sorted by name, and Replicas is not negative. The lists must not be changed.
+// are sorted by name. Replicas is not negative, and includes the substitutes that the set creates before it deletes
+// their predecessors. The lists must not be changed.
 type planner struct {
 	Facts
+	// number of machines in Replicas that the set has only until their predecessors are deleted
+	substituteCount       int
 	liveMembers           []Member         // members that are not being deleted
 	hasJoinedAfterFailure bool             // a member created after the last failed generation has joined
+	failedToRemove        []Member         // failed members that are deleted now, at most MaxBatchSize
 	membersToRemediate    []Member         // marked members that are deleted now, at most MaxBatchSize
 	waitingMarkedMembers  []machineMessage // the other marked members, each with the reason why it is not deleted
 	// waitingMarkedMembers, and failed members that are not deleted yet, each with the reason
@@ -212,7 +225,25 @@ func newPlanner(observed Facts) *planner {
 		o.Members,
 		func(m Member) bool { return m.Joined && o.wasCreatedAfterFailure(m) },
 	)
-	o.membersToRemediate, o.waitingMarkedMembers = splitMarkedMembers(o)
-	o.postponedMembers = slices.Concat(o.waitingMarkedMembers, waitingFailedMembers(o))
+	o.planReplacements()
 	return o
+}
+
+// planReplacements decides which failed and marked members are deleted now, and how many substitutes the set creates
+// before.
+func (o *planner) planReplacements() {
+	failed, marked := failedMembersToRemove(o), rankMarkedMembers(o)
+	o.substituteCount = countSubstitutes(o, failed, marked)
+	o.Replicas += o.substituteCount
+	next, waiting := splitMarkedMembers(marked)
+	pool := newSubstitutePool(o, slices.Concat(failed, next))
+	var failedLater, markedLater []Member
+	o.failedToRemove, failedLater = pool.take(failed)
+	o.membersToRemediate, markedLater = pool.take(next)
+	o.waitingMarkedMembers = slices.Concat(waiting, substituteWaitMessages(o, markedLater))
+	o.postponedMembers = slices.Concat(
+		o.waitingMarkedMembers,
+		waitingFailedMembers(o),
+		substituteWaitMessages(o, failedLater),
+	)
 }

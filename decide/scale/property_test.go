@@ -86,10 +86,16 @@ func randomSet(d *randomSource, most int) scale.Facts {
 	o.Remediation = scale.RemediationPolicy{
 		HasMaxInFlight: d.randomBoolOneIn(2),
 		MaxInFlight:    d.randomIntBelow(4),
-		Backoff:        time.Duration(d.randomIntBelow(3)) * time.Hour,
-		SetIsOutdated:  d.randomBoolOneIn(8),
+		RetryPolicy: scale.RetryPolicy{
+			Backoff:     time.Duration(d.randomIntBelow(3)) * time.Hour,
+			HasMaxRetry: d.randomBoolOneIn(3), MaxRetry: d.randomIntBelow(4),
+		},
+		SetIsOutdated: d.randomBoolOneIn(8),
 	}
-	o.MCM.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
+	if d.randomBoolOneIn(3) {
+		o.Remediation.MaxSurge = d.randomIntBelow(4)
+	}
+	o.Generations = scale.GenerationRecord{Failed: d.randomIntBelow(4), Last: epochPlus(-time.Hour)}
 	o.ReportedStatus.PeakReplicas = d.randomIntBelow(most)
 	o.ReleasedMachineCount = d.randomIntBelow(3)
 	return o
@@ -122,7 +128,9 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	for _, l := range lists {
 		require.LessOrEqual(t, len(l), scale.MaxBatchSize)
 	}
-	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreations, o.Replicas-len(live)), 0), "more than are missing")
+	wanted := o.Replicas + o.Remediation.MaxSurge
+	require.LessOrEqual(t, len(d.Create), max(min(scale.MaxCreations, wanted-len(live)), 0), "more than are missing")
+	requireSubstitutesFirst(t, o, d, live)
 	require.False(t, mustNotCreateMachines(o) && len(d.Create) > 0, "creates although it must not")
 	for _, target := range slices.Concat(d.Release, d.Keep, d.Unmark, d.Remediate, d.Delete) {
 		require.Contains(t, live, target.UID)
@@ -139,6 +147,27 @@ func requireDecisionInvariants(t *testing.T, o scale.Facts, d scale.Decision) {
 	data, err := json.Marshal(d)
 	require.NoError(t, err)
 	require.Less(t, len(data), 16<<10)
+}
+
+// requireSubstitutesFirst fails the test if a machine that had joined is replaced before as many other machines are
+// available as the set wants.
+func requireSubstitutesFirst(t *testing.T, o scale.Facts, d scale.Decision, live map[string]scale.Member) {
+	t.Helper()
+	going := map[string]bool{}
+	for _, target := range d.Remediate {
+		going[target.UID] = live[target.UID].Joined
+	}
+	if o.Remediation.MaxSurge == 0 || !slices.ContainsFunc(d.Remediate, func(m scale.MachineTarget) bool { return going[m.UID] }) {
+		return
+	}
+	left := 0
+	for uid, m := range live {
+		marked := m.Marked && m.Healthy == scale.ConditionFalse && m.Joined
+		if !going[uid] && !m.MovedForUpdate && (marked || m.IsAvailable(o.Now, o.MinReadyDuration)) {
+			left++
+		}
+	}
+	require.GreaterOrEqual(t, left, o.Replicas, "a machine is deleted before its substitute is available")
 }
 
 // requireProtectedMembersDeletedLast fails the test if a protected machine is deleted before an unprotected machine.
@@ -175,6 +204,13 @@ func TestInvariantsOfRandomDecisions(t *testing.T) {
 		require.Equal(t, d, scale.Decide(o), "the order matters")
 		require.Equal(t, s, scale.PlanSet(o).Status, "the order matters")
 		require.True(t, d.Recheck.IsZero() || d.Recheck.After(o.Now), "looks again at once")
+		for range 2 { // a record that is cleared may be followed by a first generation
+			if d.Generations != nil {
+				o.Generations = *d.Generations
+				d = scale.Decide(o)
+			}
+		}
+		require.Nil(t, d.Generations, "the record changes without end while the deletions conflict")
 	}
 }
 
@@ -194,7 +230,7 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 			requireDecisionInvariants(t, w.Facts, d)
 			made, live := w.createdMachineCount, w.liveMachineCount()
 			w.carryOutOneDecision(d)
-			require.LessOrEqual(t, live+w.createdMachineCount-made, max(w.Replicas, live), "more than wanted")
+			require.LessOrEqual(t, live+w.createdMachineCount-made, max(w.Replicas+w.Remediation.MaxSurge, live), "more than wanted")
 			s := scale.PlanSet(w.Facts).Status
 			w.ReportedStatus.PeakReplicas, w.ReportedStatus.ObservedReplicas = s.PeakReplicas, s.ObservedReplicas
 			if isIdleDecision(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {
@@ -217,7 +253,7 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 				}
 			}
 			require.GreaterOrEqual(t, w.liveMachineCount(), w.Replicas)
-			require.LessOrEqual(t, w.liveMachineCount()-handed, w.Replicas)
+			require.LessOrEqual(t, w.liveMachineCount()-handed, w.Replicas+w.Remediation.MaxSurge)
 		}
 		if w.Deleting && len(w.PauseSentences) == 0 {
 			require.Empty(t, w.Members)

@@ -82,12 +82,17 @@ func deleteMembers(o *planner, active, from []Member, which string) Decision {
 	return d
 }
 
-// splitMarkedMembers returns the marked members that are deleted now, at most MaxBatchSize, and the reasons why the
-// other marked members wait. Members that an operator marked are deleted first, and then the newest members, because
-// older members are known to work. A member that is being deleted counts toward MaxInFlight until its object is gone.
-func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
-	var now []*Member
-	var later []machineMessage
+// markedMember is a member that a health check or an operator has marked for replacement.
+type markedMember struct {
+	Member
+	why     string // why the member is not deleted now; empty: it is deleted
+	hasTurn bool   // the member is among the members that MaxInFlight permits, whether or not a substitute may be created
+}
+
+// rankMarkedMembers returns the marked members in the order of their replacement. Members that an operator marked are
+// deleted first, and then the newest members, because older members are known to work. A member that is being deleted
+// counts toward MaxInFlight until its object is gone.
+func rankMarkedMembers(o *planner) []markedMember {
 	marked := memberPointers(o.liveMembers, func(m Member) bool { return m.isMarkedUnhealthy() && !m.isProtected() })
 	slices.SortFunc(marked, func(a, b *Member) int {
 		return cmp.Or(
@@ -103,32 +108,37 @@ func splitMarkedMembers(o *planner) ([]Member, []machineMessage) {
 			func(m Member) bool { return m.Deleting && m.isMarkedUnhealthy() },
 		)
 	}
-	blocked, next, many := strings.Join(
-		creationBlockers(o),
-		"; ",
-	), generationWaitReason(
-		o,
-	), fmt.Sprintf(
-		tooManyRemediationsMessage,
-		o.Remediation.MaxInFlight,
-	)
+	blocked := strings.Join(substituteBlockers(o), "; ")
+	many := fmt.Sprintf(tooManyRemediationsMessage, o.Remediation.MaxInFlight)
+	ranked := make([]markedMember, 0, len(marked))
 	for _, m := range marked {
-		switch {
+		next := markedMember{Member: *m}
+		switch hold := retryHoldReason(o, *m); {
 		case o.Remediation.SetIsOutdated:
-			later = append(later, machineMessage{m.Name, outdatedMessage})
-		case !mayBeDeletedNow(o, *m):
-			later = append(later, machineMessage{m.Name, next})
+			next.why = outdatedMessage
+		case hold != "":
+			next.why = retryHoldText(o, hold)
 		case left <= 0:
-			later = append(later, machineMessage{m.Name, many})
-		case blocked != "":
-			later = append(later, machineMessage{m.Name, blocked})
-			left--
+			next.why = many
 		default:
-			now = append(now, m)
+			next.why, next.hasTurn = blocked, true
 			left--
 		}
+		ranked = append(ranked, next)
 	}
-	return list.Map(firstBatch(now), func(m *Member) Member { return *m }), later
+	return ranked
+}
+
+// splitMarkedMembers returns the marked members to delete, at most MaxBatchSize, and the reasons why the others wait.
+func splitMarkedMembers(marked []markedMember) (now []Member, later []machineMessage) {
+	for _, m := range marked {
+		if m.why == "" {
+			now = append(now, m.Member)
+		} else {
+			later = append(later, machineMessage{m.Name, m.why})
+		}
+	}
+	return firstBatch(now), later
 }
 
 // isMarkedUnhealthy reports whether the health check requests the member's replacement and the member is still

@@ -32,7 +32,8 @@ type Condition struct {
 // Status is the desired status of the set.
 type Status struct {
 	Counts *MachineCounts // nil: no status was written yet
-	// Conditions have a fixed order. ReplicaFailure, Frozen and Overshoot are present only while they are True.
+	// Conditions have a fixed order. ReplicaFailure, ReplacementHeld, Frozen and Overshoot are present only while
+	// they are True.
 	Conditions []Condition
 	// PeakReplicas is the largest wanted number of machines since the set last had no surplus. Members in excess of
 	// PeakReplicas were created by mistake, because the wanted number was never that large.
@@ -59,7 +60,7 @@ func buildStatus(o *planner, d Decision) Status {
 	// the machines after all creations and deletions.
 	pending := d.HasListEntries() && len(d.Sync) == 0 && o.LastWriteFailure.Message == ""
 	if !pending {
-		s.ObservedReplicas = o.Replicas
+		s.ObservedReplicas = o.sizeWithoutSubstitutes()
 	}
 	s.Conditions = []Condition{
 		machinesCreatedCondition(o),
@@ -161,6 +162,7 @@ func optionalConditions(o *planner, s Status) []Condition {
 	)
 	return list.Filter([]Condition{
 		failure,
+		replacementHeldCondition(o),
 		list.ValueIf(
 			o.isFrozen(),
 			Condition{vocabulary.ConditionFrozen, ConditionTrue, vocabulary.ReasonFreezeLabel, frozen},

@@ -55,6 +55,11 @@ type Decision struct {
 // HasActions reports whether the decision contains a change to execute now.
 func (d Decision) HasActions() bool { return d.HasListEntries() || d.Generations != nil }
 
+// RecordOnly returns the decision without its lists: only the record of failed generations is written.
+func (d Decision) RecordOnly() Decision {
+	return Decision{Generations: d.Generations, Hold: d.Hold, Recheck: d.Recheck, Why: "record that new machines failed; then " + d.Why}
+}
+
 // HasListEntries reports whether one of the lists has entries.
 func (d Decision) HasListEntries() bool {
 	lists := len(d.Release) + len(d.Adopt) + len(d.Keep) + len(d.Unmark) + len(d.Remediate) + len(d.Delete) +

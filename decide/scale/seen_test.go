@@ -41,7 +41,7 @@ func TestObservedReplicasFollowStartedChanges(t *testing.T) {
 		{"paused", withChange(newSet(3, runningMembers(4)...), pauseSet), true},
 		{"invalid", withChange(newSet(3, runningMembers(4)...), func(o *scale.Facts) { o.InvalidReason = "the selector is empty" }), true},
 		{"the next generation waits", withChange(newSet(1, newMember("z", 0, asNeverJoinedMachine)), func(o *scale.Facts) {
-			o.Remediation.Backoff, o.MCM.Generations = day, scale.GenerationRecord{Failed: 1, Last: epochPlus(-time.Hour)}
+			o.Remediation.Backoff, o.Generations = day, scale.GenerationRecord{Failed: 1, Last: epochPlus(-time.Hour)}
 		}), true},
 
 		{"a creation was refused, and is tried again later", withChange(newSet(3), refused(false)), true},

@@ -77,7 +77,7 @@ func (w *setSimulation) changeMachines() {
 func (w *setSimulation) carryOutOneDecision(d scale.Decision) bool {
 	w.NameSeed++
 	if d.Generations != nil {
-		w.MCM.Generations = *d.Generations
+		w.Generations = *d.Generations
 	}
 	for _, target := range d.Release {
 		w.removeMember(target)

@@ -341,6 +341,20 @@ func TestRelevantChangesTriggerEvaluationOfAClusterAPISet(t *testing.T) {
 			evaluatedAtOnce,
 		},
 		{
+			"the deployment's machines are deleted by people from now on",
+			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) {
+				d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
+			}),
+			evaluatedAtOnce,
+		},
+		{
+			"a label of the deployment, by which a RolloutPolicy selects it",
+			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Labels = map[string]string{"team": "shop"} }),
+			evaluatedAtOnce,
+		},
+		{"a RolloutPolicy", policyInNamespace(capitest.Namespace), evaluatedAtOnce},
+		{"the record of failed generations of the set", set(withSetAnnotation(v1alpha1.AnnotationFailedGenerations, "{}")), neverEvaluated},
+		{
 			"the size of the deployment",
 			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),
 			evaluatedAtOnce,

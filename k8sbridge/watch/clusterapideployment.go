@@ -44,7 +44,8 @@ func (b *Bridge) handleClusterAPISet(e event, s *clusterv1.MachineSet) {
 }
 
 // clusterAPIDeploymentFingerprints returns the fingerprints of a Cluster API deployment. The deployment's sets read
-// its size, its remediation budget, its revision, and whether Millwright drains.
+// its size, its remediation budget, its revision, whether its rollout stands still, and whether Millwright drains. Its
+// labels select its RolloutPolicy.
 func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprints {
 	return fingerprints{
 		specHash: hashParts(
@@ -63,6 +64,8 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 			d.Spec.Replicas,
 			d.Annotations[clusterv1.RevisionAnnotation],
 			d.Annotations[v1alpha1.AnnotationClusterAPIDrain],
+			d.Labels,
+			capiset.DoesRolloutStandStill(d),
 		),
 		hasFinalizer: hasFinalizer(d, capi.Finalizer),
 	}

@@ -163,7 +163,9 @@ func enqueueObjects[T metav1.Object](b *Bridge, kind run.Kind, objects []T, w si
 func (b *Bridge) enqueueDeploymentsAndSets(namespace string, w signalRequest) {
 	b.forEachObject(func(k objectKey) bool {
 		if k.namespace == namespace &&
-			slices.Contains([]run.Kind{run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment}, k.kind) {
+			slices.Contains([]run.Kind{
+				run.KindMachineDeployment, run.KindMachineSet, run.KindClusterAPIDeployment, run.KindClusterAPISet,
+			}, k.kind) {
 			b.enqueue(k, w, 0)
 		}
 		return true

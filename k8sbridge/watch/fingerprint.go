@@ -191,9 +191,15 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 			set.ReplicaFailureReason(s),
 			foreignMetadata(s),
 		),
-		debouncedParentHash: hashParts(counts, status.ObservedGeneration, status.ObservedReplicas, set.BlockedText(s)),
-		parentName:          controllerName(s),
-		hasFinalizer:        cache.HasFinalizer(s.Finalizers),
+		debouncedParentHash: hashParts(
+			counts,
+			status.ObservedGeneration,
+			status.ObservedReplicas,
+			status.FailedGenerations, // the deployment grants no replacement after the last retry
+			set.BlockedText(s),
+		),
+		parentName:   controllerName(s),
+		hasFinalizer: cache.HasFinalizer(s.Finalizers),
 	}
 }
 
@@ -203,7 +209,7 @@ func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	return fingerprints{
 		specHash: hashParts(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
 		// the labels are included because a RolloutPolicy selects deployments by labels
-		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen),
+		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen, set.DoesRolloutStandStill(d)),
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
 }

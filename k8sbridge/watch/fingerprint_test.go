@@ -150,7 +150,7 @@ func TestRelevantSetAndDeploymentChangesAlterFingerprints(t *testing.T) {
 		{"last operation", func(s *v1alpha1.MachineSet) { s.Status.LastOperation.Description = "x" }, nil},
 		{"generations that failed", func(s *v1alpha1.MachineSet) {
 			s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 1, LastFailedAt: creationTime}
-		}, nil},
+		}, []string{"parentDebounced"}},
 		{"failed machines", func(s *v1alpha1.MachineSet) { s.Status.FailedMachines = []v1alpha1.MachineSummary{{Name: "m"}} }, []string{"parentNow"}},
 		{"current operation", func(s *v1alpha1.MachineSet) { s.Status.CurrentOperation = &v1alpha1.Operation{Step: "x"} }, nil},
 		{"a note of ours", withAnnotation[*v1alpha1.MachineSet](v1alpha1.AnnotationDesiredReplicas, "5"), nil},
@@ -172,7 +172,7 @@ func TestRelevantSetAndDeploymentChangesAlterFingerprints(t *testing.T) {
 		want   []string
 	}{
 		{"size", func(d *v1alpha1.MachineDeployment) { d.Spec.Replicas = 2 }, []string{"spec"}},
-		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"spec"}},
+		{"paused", func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true }, []string{"spec", "children"}},
 		{"paused with its sets", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationPaused, ""), []string{"spec", "children"}},
 		{"frozen with its sets", func(d *v1alpha1.MachineDeployment) { d.Labels[v1alpha1.LabelFreeze] = v1alpha1.ValueTrue }, []string{"spec", "children"}},
 		{"a person ends the freeze", withAnnotation[*v1alpha1.MachineDeployment](v1alpha1.AnnotationUnfreeze, ""), []string{"spec", "children"}},

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/api/v1alpha1"
 	observecache "millwright/observe/cache"
 )
 
@@ -32,10 +33,12 @@ func (f ProviderObject) IsMissing() bool { return f.WasRead && f.Object == nil |
 
 // RelatedObjects contains the objects that the facts about a set need in addition to the set.
 type RelatedObjects struct {
-	Members      []*clusterv1.Machine // machines that the set controls, unsorted
-	Orphans      []*clusterv1.Machine // machines of the set's namespace without a controller, unsorted
-	Cluster      *clusterv1.Cluster   // nil: the Cluster does not exist
-	Deployment   *clusterv1.MachineDeployment
+	Members    []*clusterv1.Machine // machines that the set controls, unsorted
+	Orphans    []*clusterv1.Machine // machines of the set's namespace without a controller, unsorted
+	Cluster    *clusterv1.Cluster   // nil: the Cluster does not exist
+	Deployment *clusterv1.MachineDeployment
+	// policy of the deployment, or of the set if it has no deployment; nil without a policy
+	Policy       *v1alpha1.RolloutPolicy
 	Templates    []ProviderObject // the bootstrap template, if any, then the infrastructure template
 	ControlPlane *ProviderObject  // nil: the Cluster names no control plane
 	// Receiver is the set that an annotation names to take over this set's surplus machines; nil if no such set exists.
@@ -53,6 +56,9 @@ func (a RelatedObjects) ResourceVersions() observecache.MinVersions {
 	}
 	if a.Deployment != nil {
 		v.RaiseVersion(DeploymentsResource, a.Deployment.ResourceVersion)
+	}
+	if a.Policy != nil {
+		v.RaiseVersion(observecache.RolloutPoliciesResource, a.Policy.ResourceVersion)
 	}
 	if a.Receiver != nil {
 		v.RaiseVersion(SetsResource, a.Receiver.ResourceVersion)
@@ -78,6 +84,7 @@ type relatedObjectReader struct {
 	readMachines       func() (members, orphans []*clusterv1.Machine, err error)
 	readCluster        func() (*clusterv1.Cluster, error)
 	readDeployment     func(name string) (*clusterv1.MachineDeployment, error)
+	readPolicy         func(metav1.Object) (*v1alpha1.RolloutPolicy, error)
 	readReceivingSet   func(name string) (*clusterv1.MachineSet, error)
 	readProviderObject func(clusterv1.ContractVersionedObjectReference) (ProviderObject, error)
 	isKindNotInstalled func(schema.GroupKind) (bool, error) // reports whether a kind is not installed
@@ -98,6 +105,22 @@ func (r relatedObjectReader) readTemplates(spec *clusterv1.MachineSpec) (all []P
 	return all, nil
 }
 
+// readPolicyOfSet reads the policy of a set's deployment. A set without a deployment has a policy of its own; a set whose
+// deployment does not exist yet has no policy.
+func (r relatedObjectReader) readPolicyOfSet(
+	set *clusterv1.MachineSet,
+	d *clusterv1.MachineDeployment,
+) (*v1alpha1.RolloutPolicy, error) {
+	switch {
+	case d != nil:
+		return r.readPolicy(d)
+	case set.Labels[clusterv1.MachineDeploymentNameLabel] == "":
+		return r.readPolicy(set)
+	default:
+		return nil, nil
+	}
+}
+
 // readRelatedObjects reads the objects related to a set. A kind that is not installed counts as missing.
 func readRelatedObjects(set *clusterv1.MachineSet, r relatedObjectReader) (a RelatedObjects, err error) {
 	if a.Members, a.Orphans, err = r.readMachines(); err != nil {
@@ -110,6 +133,9 @@ func readRelatedObjects(set *clusterv1.MachineSet, r relatedObjectReader) (a Rel
 		if a.Deployment, err = r.readDeployment(name); err != nil {
 			return a, err
 		}
+	}
+	if a.Policy, err = r.readPolicyOfSet(set, a.Deployment); err != nil {
+		return a, err
 	}
 	if name := set.Annotations[clusterv1.MachineSetMoveMachinesToMachineSetAnnotation]; name != "" {
 		if a.Receiver, err = r.readReceivingSet(name); err != nil {
@@ -157,6 +183,7 @@ func (c *Cache) ReadRelatedObjects(ctx context.Context, set *clusterv1.MachineSe
 			d, _ := c.Deployment(set.Namespace + "/" + name)
 			return d, nil
 		},
+		readPolicy: func(o metav1.Object) (*v1alpha1.RolloutPolicy, error) { return c.Cluster.PolicyOfObject(o), nil },
 		readReceivingSet: func(name string) (*clusterv1.MachineSet, error) {
 			s, _ := c.MachineSet(set.Namespace + "/" + name)
 			return s, nil
@@ -287,6 +314,7 @@ func (c *Cache) ReadLiveRelatedObjects(ctx context.Context, set *clusterv1.Machi
 		readDeployment: func(name string) (*clusterv1.MachineDeployment, error) {
 			return ReadLiveObject(ctx, c.client.Deployments(set.Namespace), name)
 		},
+		readPolicy: func(o metav1.Object) (*v1alpha1.RolloutPolicy, error) { return c.Cluster.LivePolicyOfObject(ctx, o) },
 		readReceivingSet: func(name string) (*clusterv1.MachineSet, error) {
 			return ReadLiveObject(ctx, c.client.MachineSets(set.Namespace), name)
 		},

@@ -128,6 +128,7 @@ func UpstreamConditions(conditions []metav1.Condition) []metav1.Condition {
 		vocabulary.ConditionMachinesCreated,
 		vocabulary.ConditionProgressing,
 		vocabulary.ConditionReplicaFailure,
+		vocabulary.ConditionReplacementHeld,
 		vocabulary.ConditionDegraded,
 		vocabulary.ConditionReconciling,
 		vocabulary.ConditionStalled,

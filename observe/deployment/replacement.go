@@ -10,8 +10,10 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/replace"
+	"millwright/decide/scale"
 	"millwright/observe/cache"
 	"millwright/observe/machine"
+	"millwright/observe/set"
 )
 
 // SelectsSet reports whether the selector of a deployment matches the labels of a set. An empty selector, or a selector
@@ -58,8 +60,10 @@ func ReplacementFacts(
 	members []*v1alpha1.Machine,
 	now time.Time,
 ) replace.Facts {
+	policy := c.PolicyOfObject(d).PolicySpec()
 	o := replace.Facts{
-		Budget:     ParseIntOrPercent(c.PolicyOfObject(d).PolicySpec().EffectiveMaxReplacements()),
+		Budget:     ParseIntOrPercent(policy.EffectiveMaxReplacements()),
+		Retries:    set.RetryPolicy(policy.Remediation, 0),
 		NodeCounts: machine.JoinedNodeCounts(c, d.Namespace, now),
 		Now:        now,
 	}
@@ -68,6 +72,7 @@ func ReplacementFacts(
 		class, _ := c.Class(m.Namespace + "/" + m.Spec.Class.Name)
 		f := machineReplacementFacts(m, machine.FailureDomain(m, class))
 		f.BypassesBudget = machine.IsNodeDeletedManually(c, m)
+		f.Generations = generationsOfSet(c, m)
 		o.Machines = append(o.Machines, f)
 		if m.DeletionTimestamp == nil {
 			active++
@@ -86,6 +91,16 @@ func ReplacementFacts(
 		})
 	}
 	return o
+}
+
+// generationsOfSet returns the recorded generations of failed machines of a machine's set.
+func generationsOfSet(c *cache.Cluster, m *v1alpha1.Machine) (r scale.GenerationRecord) {
+	if owner := metav1.GetControllerOf(m); owner != nil {
+		if s, found := c.MachineSet(m.Namespace + "/" + owner.Name); found && s.UID == owner.UID {
+			return set.GenerationRecord(s)
+		}
+	}
+	return r
 }
 
 func machineReplacementFacts(m *v1alpha1.Machine, domain string) replace.Machine {

@@ -2,6 +2,7 @@ package deployment_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/replace"
 	"millwright/decide/rollout"
+	"millwright/decide/scale"
 	"millwright/observe/deployment"
 	"millwright/observe/machine"
 	"millwright/observe/observetest"
@@ -65,8 +67,17 @@ func TestReplacementFacts(t *testing.T) {
 		"small",
 		func(c *v1alpha1.MachineClass) { c.NodeTemplate = &v1alpha1.NodeTemplate{Zone: "a"} },
 	)
-	running := observetest.NewMachine("running", observetest.WithPhase(v1alpha1.MachineRunning))
-	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, inZone, running)
+	s := observetest.NewSet("s")
+	s.Status.FailedGenerations = &v1alpha1.FailedGenerations{Count: 2, LastFailedAt: observetest.MinutesBeforeNoon(9)}
+	running := observetest.NewMachine(
+		"running",
+		observetest.WithPhase(v1alpha1.MachineRunning),
+		observetest.WithOwnerSet(s),
+	)
+	policy := observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
+		Remediation: &v1alpha1.MachineSetRemediation{MaxRetry: new(int32(4))},
+	})
+	cluster, _ := observetest.StartCaches(t, []runtime.Object{observetest.NewNode()}, inZone, running, s, policy)
 	d := observetest.NewDeployment("d")
 	d.Spec.Replicas = 7
 	granted := observetest.MinutesBeforeNoon(3)
@@ -81,7 +92,10 @@ func TestReplacementFacts(t *testing.T) {
 	)
 	assert.Equal(t, replace.Facts{
 		Machines: []replace.Machine{
-			{Name: "running", UID: "uid-running", Domain: "a", Joined: true},
+			{
+				Name: "running", UID: "uid-running", Domain: "a", Joined: true,
+				Generations: scale.GenerationRecord{Failed: 2, Last: observetest.MinutesBeforeNoon(9).Time},
+			},
 			{Name: "going", UID: "uid-going", Domain: "a", Deleting: true},
 		},
 		Grants: []replace.ReplacementGrant{
@@ -89,6 +103,7 @@ func TestReplacementFacts(t *testing.T) {
 		},
 		MissingMachineCount: 6, // a machine that is being deleted is missing too
 		Budget:              rollout.IntOrPercent{Value: 1},
+		Retries:             scale.RetryPolicy{MaxBackoff: time.Hour, HasMaxRetry: true, MaxRetry: 4},
 		NodeCounts:          replace.NodeCounts{Joined: 1, Dead: 1},
 		Now:                 observetest.Noon,
 	}, o)

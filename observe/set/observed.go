@@ -43,11 +43,12 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 		},
 		NameSeed:       seed,
 		PauseSentences: pauseReasons(set, related.Deployment),
-		StopReasons:    creationStopReasons(set),
-		ReportedStatus: reportedStatus(&set.Status),
-
-		Generation:         set.Generation,
-		ObservedGeneration: set.Status.ObservedGeneration,
+		StopReasons:    creationStopReasons(set, related),
+		Generation:     set.Generation,
+		Reported: scale.Reported{
+			ObservedGeneration: set.Status.ObservedGeneration,
+			ReportedStatus:     reportedStatus(&set.Status),
+		},
 
 		MissingObjectKinds: related.MissingKinds,
 		Preflight:          related.Preflight,
@@ -55,9 +56,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	if d := related.Deployment; d != nil {
 		o.MCM.Freeze.OwnerIsFrozen = cache.IsFrozen(d)
 	}
-	if g := set.Status.FailedGenerations; g != nil {
-		o.MCM.Generations = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
-	}
+	o.Generations = GenerationRecord(set)
 	switch {
 	case err != nil:
 		o.InvalidReason, selector = fmt.Sprintf("the selector cannot be read: %v", err), labels.Nothing()
@@ -69,7 +68,7 @@ func ScaleFacts(set *v1alpha1.MachineSet, related RelatedObjects, now time.Time,
 	for _, m := range related.Members {
 		f := MemberFacts(m, set, selector)
 		f.MCM.Labelled, f.Drift = containsAllEntries(m.Labels, set.Spec.Template.Labels), driftText(m, set)
-		if why := outdatedReason(m, set, related, o.Remediation.SetIsOutdated); why != "" {
+		if why := outdatedReason(m, set, related); why != "" {
 			f.UpToDate, f.OutdatedReason = scale.ConditionFalse, why
 		}
 		if node := related.PreservationNode(
@@ -106,14 +105,6 @@ func pauseReasons(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) (who 
 		who = append(who, phrase.PausedSentence("MachineSet"))
 	}
 	return who
-}
-
-// creationStopReasons returns why a set creates no machine: other sets replace the set's machines.
-func creationStopReasons(set *v1alpha1.MachineSet) []string {
-	if _, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]; closed {
-		return []string{"MachineSet has the label scale-up-disabled"}
-	}
-	return nil
 }
 
 // MinReadyDuration returns how long a machine of a set must be ready before it is available. MinReadyDuration returns 0
@@ -164,12 +155,11 @@ func mcmUnfreezeMachineCount(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeploy
 	return most + defaultMCMSafetyUp - defaultMCMSafetyDown
 }
 
-// outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine. setOutdated means
-// that the deployment and the set have different templates.
-func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related RelatedObjects, setOutdated bool) string {
+// outdatedReason returns why a machine of a set is not up to date; empty for an up-to-date machine.
+func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related RelatedObjects) string {
 	have, want := m.Spec.Class, set.Spec.Template.Spec.Class
 	switch {
-	case setOutdated:
+	case IsOutdated(set, related.Deployment):
 		return "MachineDeployment " + related.Deployment.Name + " has another template"
 	case groupOfClass(have) != groupOfClass(want) || have.Name != want.Name:
 		return fmt.Sprintf("MachineSet %s has class %s, the machine has class %s", set.Name, want.Name, have.Name)
@@ -181,29 +171,93 @@ func outdatedReason(m *v1alpha1.Machine, set *v1alpha1.MachineSet, related Relat
 // remediationPolicy returns the remediation policy of a set. A set with a deployment has no back-off: the deployment's
 // replacement budget and pauses decide when failed machines are replaced.
 func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.RemediationPolicy {
+	spec := related.Policy.PolicySpec().Remediation
 	r := scale.RemediationPolicy{
-		Backoff:    v1alpha1.DefaultRemediationBackoff,
-		MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff,
+		RetryPolicy: RetryPolicy(spec, v1alpha1.DefaultRemediationBackoff),
+		MaxSurge:    RemediationSurge(spec, set.Spec.Replicas),
 	}
-	if spec := related.Policy.PolicySpec().Remediation; spec != nil {
-		if spec.Backoff != nil {
-			r.Backoff = spec.Backoff.Duration
-		}
-		if spec.MaxBackoff != nil {
-			r.MaxBackoff = spec.MaxBackoff.Duration
-		}
-		if most := spec.MaxInFlight; most != nil {
-			r.HasMaxInFlight = true
-			// If the value does not parse, no machine is replaced.
-			r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(set.Spec.Replicas), true)
-		}
+	if spec != nil && spec.MaxInFlight != nil {
+		r.HasMaxInFlight = true
+		// If the value does not parse, no machine is replaced.
+		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(spec.MaxInFlight, int(set.Spec.Replicas), true)
 	}
 	if machine.HasDeployment(set) {
 		r.Backoff = 0
 	}
-	d := related.Deployment
-	r.SetIsOutdated = d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+	if IsOutdated(set, related.Deployment) {
+		r.SetIsOutdated, r.SubstitutesElsewhere = !DoesRolloutStandStill(related.Deployment), closedReason(set)
+	}
 	return r
+}
+
+// creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. For an old set that its
+// deployment has closed, remediationPolicy returns the reason.
+func creationStopReasons(set *v1alpha1.MachineSet, related RelatedObjects) []string {
+	if IsOutdated(set, related.Deployment) {
+		return nil
+	}
+	return phrase.NonEmptyTexts(closedReason(set))
+}
+
+// closedReason returns that a set is closed, as one sentence; empty: it is not closed.
+func closedReason(set *v1alpha1.MachineSet) string {
+	_, closed := set.Labels[v1alpha1.LabelScaleUpDisabled]
+	return phrase.TextIf(closed, "MachineSet has the label scale-up-disabled")
+}
+
+// IsOutdated reports whether a set has another template than its deployment.
+func IsOutdated(set *v1alpha1.MachineSet, d *v1alpha1.MachineDeployment) bool {
+	return d != nil && !IsSameTemplate(&set.Spec.Template, &d.Spec.Template)
+}
+
+// DoesRolloutStandStill reports whether the rollout of a MachineDeployment removes no machine of an old set now: it is
+// paused, or people delete or select the machines. Then nothing but the remediation replaces the unhealthy machines of
+// old sets.
+func DoesRolloutStandStill(d *v1alpha1.MachineDeployment) bool {
+	strategy := d.Spec.Strategy
+	return d.Spec.Paused || strategy.EffectiveType() == v1alpha1.OnDeleteMachineDeploymentStrategyType ||
+		strategy.EffectiveType() == v1alpha1.InPlaceUpdateMachineDeploymentStrategyType &&
+			strategy.InPlaceUpdate != nil && strategy.InPlaceUpdate.OrchestrationType == v1alpha1.OrchestrationTypeManual
+}
+
+// GenerationRecord returns the recorded generations of failed machines of a set.
+func GenerationRecord(set *v1alpha1.MachineSet) (r scale.GenerationRecord) {
+	if g := set.Status.FailedGenerations; g != nil {
+		r = scale.GenerationRecord{Failed: int(g.Count), Last: g.LastFailedAt.Time}
+	}
+	return r
+}
+
+// RetryPolicy returns the settings of a policy for failed generations of machines. The parameter backoff is the back-off
+// if the policy has none.
+func RetryPolicy(spec *v1alpha1.MachineSetRemediation, backoff time.Duration) scale.RetryPolicy {
+	r := scale.RetryPolicy{Backoff: backoff, MaxBackoff: v1alpha1.DefaultRemediationMaxBackoff}
+	if spec == nil {
+		return r
+	}
+	if spec.Backoff != nil {
+		r.Backoff = spec.Backoff.Duration
+	}
+	if spec.MaxBackoff != nil {
+		r.MaxBackoff = spec.MaxBackoff.Duration
+	}
+	if spec.MaxRetry != nil {
+		r.HasMaxRetry, r.MaxRetry = true, int(*spec.MaxRetry)
+	}
+	return r
+}
+
+// RemediationSurge returns how many machines a set with this number of replicas may add while it replaces machines. A
+// value that does not parse counts as 0.
+func RemediationSurge(spec *v1alpha1.MachineSetRemediation, replicas int32) int {
+	if spec == nil || spec.MaxSurge == nil {
+		return 0
+	}
+	surge, err := intstr.GetScaledValueFromIntOrPercent(spec.MaxSurge, int(replicas), true)
+	if err != nil {
+		return 0
+	}
+	return surge
 }
 
 // MemberFacts returns the facts about a machine of a set that do not depend on the set's template.

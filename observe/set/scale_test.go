@@ -29,6 +29,10 @@ func relatedObjectsWithDeletionOrder(order v1alpha1.DeletionOrder) set.RelatedOb
 
 func withFiveReplicas(s *v1alpha1.MachineSet) { s.Spec.Replicas = 5 }
 
+func relatedObjectsWithMaxRetry(n int32) set.RelatedObjects {
+	return relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxRetry = &n })
+}
+
 func relatedObjectsWithMaxInFlight(n intstr.IntOrString) set.RelatedObjects {
 	return relatedObjectsWithRemediation(func(r *v1alpha1.MachineSetRemediation) { r.MaxInFlight = &n })
 }
@@ -365,10 +369,74 @@ func TestScaleFacts(t *testing.T) {
 			),
 			want: time.Minute,
 		},
+		{name: "its default", fact: "Remediation.MaxSurge", want: 0},
+		{
+			name: "a percentage, rounded up", fact: "Remediation.MaxSurge", setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
+				func(r *v1alpha1.MachineSetRemediation) { r.MaxSurge = new(intstr.FromString("21%")) },
+			),
+			want: 2,
+		},
+		{
+			name: "neither number nor percentage", fact: "Remediation.MaxSurge", setChange: withFiveReplicas,
+			related: relatedObjectsWithRemediation(
+				func(r *v1alpha1.MachineSetRemediation) { r.MaxSurge = new(intstr.FromString("many")) },
+			),
+			want: 0,
+		},
+		{name: "its default", fact: "Remediation.HasMaxRetry", want: false},
+		{fact: "Remediation.HasMaxRetry", related: relatedObjectsWithMaxRetry(0), want: true},
+		{fact: "Remediation.MaxRetry", related: relatedObjectsWithMaxRetry(3), want: 3},
+		{
+			name:      "also with a deployment",
+			fact:      "Remediation.MaxRetry",
+			setChange: observetest.WithDeploymentOwner,
+			related:   relatedObjectsWithMaxRetry(3),
+			want:      3,
+		},
 		{fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(observetest.WithNewClass), want: true},
+		{
+			name: "people delete the machines", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(observetest.WithNewClass, func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Strategy.Type = v1alpha1.OnDeleteMachineDeploymentStrategyType
+			}),
+			want: false,
+		},
+		{
+			name: "people select the machines", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(observetest.WithNewClass, func(d *v1alpha1.MachineDeployment) {
+				d.Spec.Strategy = v1alpha1.MachineDeploymentStrategy{
+					Type: v1alpha1.InPlaceUpdateMachineDeploymentStrategyType,
+					InPlaceUpdate: &v1alpha1.InPlaceUpdateMachineDeployment{
+						OrchestrationType: v1alpha1.OrchestrationTypeManual,
+					},
+				}
+			}),
+			want: false,
+		},
+		{
+			name: "the deployment is paused", fact: "Remediation.SetIsOutdated",
+			related: relatedObjectsWithDeployment(
+				observetest.WithNewClass,
+				func(d *v1alpha1.MachineDeployment) { d.Spec.Paused = true },
+			),
+			want: false,
+		},
+		{
+			fact:      "Remediation.SubstitutesElsewhere",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true"),
+			related:   relatedObjectsWithDeployment(observetest.WithNewClass),
+			want:      "MachineSet has the label scale-up-disabled",
+		},
+		{
+			name: "the current set, closed by a person", fact: "StopReasons",
+			setChange: observetest.WithSetLabel(v1alpha1.LabelScaleUpDisabled, "true"),
+			related:   relatedObjectsWithDeployment(),
+			want:      []string{"MachineSet has the label scale-up-disabled"},
+		},
 		{name: "the current set", fact: "Remediation.SetIsOutdated", related: relatedObjectsWithDeployment(), want: false},
-		{fact: "MCM.Generations.Failed", setChange: generations, want: 2},
-		{fact: "MCM.Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
+		{fact: "Generations.Failed", setChange: generations, want: 2},
+		{fact: "Generations.Last", setChange: generations, want: observetest.MinutesBeforeNoon(3).Time},
 		{
 			fact:      "HasFinalizer",
 			setChange: func(s *v1alpha1.MachineSet) { s.Finalizers = []string{v1alpha1.FinalizerMachine} },

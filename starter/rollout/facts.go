@@ -56,12 +56,31 @@ func (s snapshot) currentSetText() string {
 	)
 }
 
-// policyText names the RolloutPolicy that applies; empty if none applies.
+// policyText names the RolloutPolicy that applies, and its limits of replacements; empty if none applies.
 func (s snapshot) policyText() string {
 	if s.tree.policy == nil {
 		return ""
 	}
-	return "RolloutPolicy " + s.tree.policy.Name
+	return "RolloutPolicy " + s.tree.policy.Name + remediationText(s.tree.policy.Spec.Remediation)
+}
+
+// remediationText describes when a policy postpones the replacement of machines; empty if it does not.
+func remediationText(r *v1alpha1.MachineSetRemediation) string {
+	if r == nil {
+		return ""
+	}
+	var texts []string
+	if r.MaxRetry != nil {
+		texts = append(texts, fmt.Sprintf(
+			"replacements stop after %d failed %s",
+			*r.MaxRetry,
+			phrase.SingularOrPlural(int(*r.MaxRetry), "retry", "retries"),
+		))
+	}
+	if r.MaxSurge != nil {
+		texts = append(texts, fmt.Sprintf("substitutes come first, at most %s at a time", r.MaxSurge.String()))
+	}
+	return phrase.TextIf(len(texts) > 0, " (%s)", strings.Join(texts, "; "))
 }
 
 func (s snapshot) strategyText() string {

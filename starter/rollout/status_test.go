@@ -213,6 +213,7 @@ func TestStatusLinesOfRolloutSteps(t *testing.T) {
 		{"on delete", waitingPool(withStrategy(v1alpha1.OnDeleteMachineDeploymentStrategyType)), "strategy   OnDelete\n"},
 		{"in place", inPlacePool(v1alpha1.OrchestrationTypeAuto), "strategy   InPlaceUpdate, Auto, maxSurge 0, maxUnavailable 1\n"},
 		{"in place, by hand", inPlacePool(v1alpha1.OrchestrationTypeManual), "strategy   InPlaceUpdate, Manual, maxUnavailable 1\n"},
+		{"limits of replacements", waitingPool().addPolicy(v1alpha1.RolloutPolicySpec{Remediation: &v1alpha1.MachineSetRemediation{MaxRetry: new(int32(3)), MaxSurge: new(intstr.FromInt32(1))}}), "policy     RolloutPolicy careful (replacements stop after 3 failed retries; substitutes come first, at most 1 at a time)\n"},
 		{"a stage that is not reached", waitingPool().addPolicy(policyWithSteps(timedStep(half, time.Hour))), "step       1 of 1 is to have 2 machines, and 1 available; then it lasts 1h\n"},
 		{"one that a person passes", waitingPool().addPolicy(policyWithSteps(approvalStep(2))), "step       1 of 1 is to have 2 machines, and 1 available; then a person must approve it\n"},
 		{"a stage by the clock", waitingPool(reached(7, 0)).addPolicy(policyWithSteps(timedStep(intstr.FromInt32(1), time.Hour))), "step       1 of 1 done (1 of 3 machines), waits until 14:51:07 UTC (in 45m)\n"},

@@ -56,6 +56,38 @@ func mutations() []mutation {
 			scaling,
 			"ScalingDown is True while machines are missing",
 		},
+		{
+			"S6",
+			"decide/scale/generations.go",
+			`(joined || r.precedes(createdAt))`,
+			`r.precedes(createdAt)`,
+			scaling,
+			"after the last retry, machines that had joined are replaced by machines that fail",
+		},
+		{
+			"S7",
+			"decide/scale/generations.go",
+			`		before = 0`,
+			`		_ = before`,
+			scaling,
+			"the retries do not begin again although a person requests a replacement",
+		},
+		{
+			"S8",
+			"decide/scale/surge.go",
+			`(isLeaving[m.UID] || m.IsAvailable(o.Now, o.MinReadyDuration))`,
+			`(isLeaving[m.UID] || true)`,
+			scaling,
+			"a machine is deleted before its substitute is available",
+		},
+		{
+			"S9",
+			"decide/scale/remove.go",
+			`strings.Join(substituteBlockers(o), "; ")`,
+			`strings.Join(creationBlockers(o), "; ")`,
+			scaling,
+			"unhealthy machines of a closed set stay under OnDelete",
+		},
 
 		{
 			"D1",

@@ -3,6 +3,7 @@ package set
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,12 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 	"millwright/decide/preflight"
 	"millwright/decide/scale"
 	observecache "millwright/observe/cache"
 	"millwright/observe/capi"
+	observeset "millwright/observe/set"
 )
 
 // ScaleFacts returns the facts from which the plan for a set is made. The parameter seed is the random seed for new
@@ -44,12 +47,15 @@ func ScaleFacts(
 		}, Settings: scale.Settings{
 			DeletionOrder:    deletionOrder(set),
 			MinReadyDuration: time.Duration(capi.ValueOrZero(set.Spec.Template.Spec.MinReadySeconds)) * time.Second,
-			Remediation:      remediationPolicy(set, related.Deployment),
+			Remediation:      remediationPolicy(set, related),
 		},
 		NameSeed: seed,
 
-		Generation:         set.Generation,
-		ObservedGeneration: set.Status.ObservedGeneration,
+		Generation: set.Generation,
+		Reported: scale.Reported{
+			ObservedGeneration: set.Status.ObservedGeneration,
+			Generations:        generationRecord(set),
+		},
 
 		PauseSentences:     pauseReasons(set, related.Cluster),
 		StopReasons:        creationStopReasons(set, related),
@@ -153,12 +159,13 @@ func pauseReasons(set *clusterv1.MachineSet, cluster *clusterv1.Cluster) (who []
 }
 
 // creationStopReasons returns why a set creates no machine; nil if nothing stops the creation. creationStopReasons does
-// not return missing templates and failed preflight checks.
+// not return missing templates and failed preflight checks. For an old set that its deployment has closed,
+// remediationPolicy returns the reason.
 func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects) []string {
 	name := set.Spec.ClusterName
-	switch {
-	case set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true":
-		return []string{"MachineSet has the annotation " + clusterv1.DisableMachineCreateAnnotation}
+	switch closed := closedReason(set); {
+	case closed != "" && !isOutdated(set, related.Deployment):
+		return []string{closed}
 	case related.Cluster == nil:
 		return []string{"Cluster " + name + " does not exist"}
 	case related.Cluster.DeletionTimestamp != nil:
@@ -170,14 +177,20 @@ func creationStopReasons(set *clusterv1.MachineSet, related capi.RelatedObjects)
 	}
 }
 
-// remediationPolicy returns the remediation policy of a set. Source of the limit: spec.remediation.maxInFlight of the
-// set's MachineDeployment, rounded up. Without maxInFlight there is no limit.
-func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) (r scale.RemediationPolicy) {
+// remediationPolicy returns the remediation policy of a set. Source of maxInFlight: spec.remediation.maxInFlight of the
+// set's MachineDeployment, rounded up. Without maxInFlight there is no limit. Source of the retries: the RolloutPolicy.
+// Without a back-off in the RolloutPolicy there is none, as in Cluster API.
+func remediationPolicy(set *clusterv1.MachineSet, related capi.RelatedObjects) (r scale.RemediationPolicy) {
+	spec := related.Policy.PolicySpec().Remediation
+	r.RetryPolicy = observeset.RetryPolicy(spec, 0)
+	r.MaxSurge = observeset.RemediationSurge(spec, capi.ValueOrZero(set.Spec.Replicas))
+	d := related.Deployment
 	if d == nil {
 		return r
 	}
-	r.SetIsOutdated = d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation] &&
-		!doesRolloutStandStill(d)
+	if isOutdated(set, d) {
+		r.SetIsOutdated, r.SubstitutesElsewhere = !DoesRolloutStandStill(d), closedReason(set)
+	}
 	if most := d.Spec.Remediation.MaxInFlight; most != nil {
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
@@ -186,10 +199,46 @@ func remediationPolicy(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment
 	return r
 }
 
-// doesRolloutStandStill reports whether the rollout of a MachineDeployment removes no machine of an old set now: it is
+// isOutdated reports whether a set has another revision than its deployment; false without a deployment.
+func isOutdated(set *clusterv1.MachineSet, d *clusterv1.MachineDeployment) bool {
+	return d != nil && d.Annotations[clusterv1.RevisionAnnotation] != set.Annotations[clusterv1.RevisionAnnotation]
+}
+
+// closedReason returns that a set is closed, as one sentence; empty: it is not closed.
+func closedReason(set *clusterv1.MachineSet) string {
+	return phrase.TextIf(
+		set.Annotations[clusterv1.DisableMachineCreateAnnotation] == "true",
+		"MachineSet has the annotation %s",
+		clusterv1.DisableMachineCreateAnnotation,
+	)
+}
+
+// generationRecord returns the recorded generations of failed machines of a set. An annotation that cannot be read counts
+// as no record.
+func generationRecord(set *clusterv1.MachineSet) (r scale.GenerationRecord) {
+	var g v1alpha1.FailedGenerations
+	if json.Unmarshal([]byte(set.Annotations[v1alpha1.AnnotationFailedGenerations]), &g) != nil {
+		return r
+	}
+	return scale.GenerationRecord{Failed: int(max(g.Count, 0)), Last: g.LastFailedAt.Time}
+}
+
+// GenerationAnnotation returns the value of the annotation with the record of failed generations; empty if no generation
+// failed.
+func GenerationAnnotation(r scale.GenerationRecord) string {
+	if r.Failed == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(v1alpha1.FailedGenerations{ // Marshal cannot fail for numbers and times
+		Count: int32(r.Failed), LastFailedAt: metav1.NewTime(r.Last).Rfc3339Copy(),
+	})
+	return string(text)
+}
+
+// DoesRolloutStandStill reports whether the rollout of a MachineDeployment removes no machine of an old set now: it is
 // paused or blocked, for example because it waits for an approval, or people delete the machines. Then nothing but the
 // remediation replaces the unhealthy machines of old sets.
-func doesRolloutStandStill(d *clusterv1.MachineDeployment) bool {
+func DoesRolloutStandStill(d *clusterv1.MachineDeployment) bool {
 	_, paused := d.Annotations[clusterv1.PausedAnnotation]
 	return paused || capi.ValueOrZero(d.Spec.Paused) ||
 		d.Spec.Rollout.Strategy.Type == clusterv1.OnDeleteMachineDeploymentStrategyType ||

@@ -58,6 +58,13 @@ func TestScaleFacts(t *testing.T) {
 		invalid = "the selector does not match the labels of the template"
 		unread  = "templates or control plane were not read yet"
 	)
+	record := capiset.GenerationAnnotation(scale.GenerationRecord{Failed: 2, Last: capitest.Noon})
+	withPolicy := func(a *capi.RelatedObjects) {
+		a.Policy = observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: &v1alpha1.MachineSetRemediation{
+			Backoff: &metav1.Duration{Duration: 2 * time.Minute}, MaxBackoff: &metav1.Duration{Duration: 30 * time.Minute}, MaxRetry: new(int32(3)),
+			MaxSurge: new(intstr.FromString("10%")),
+		}})
+	}
 	outdated := func(s *clusterv1.MachineSet) {
 		capitest.WithDeploymentOwner(s)
 		withSetAnnotation(clusterv1.RevisionAnnotation, "0")(s)
@@ -376,6 +383,36 @@ func TestScaleFacts(t *testing.T) {
 			related: withMaxInFlight(intstr.FromString("many")),
 			want:    true,
 		},
+		{name: "no policy", fact: "Remediation.Backoff", want: time.Duration(0)},
+		{fact: "Remediation.Backoff", related: withPolicy, want: 2 * time.Minute},
+		{name: "its default", fact: "Remediation.MaxBackoff", want: time.Hour},
+		{fact: "Remediation.MaxBackoff", related: withPolicy, want: 30 * time.Minute},
+		{name: "no policy", fact: "Remediation.HasMaxRetry", want: false},
+		{fact: "Remediation.HasMaxRetry", related: withPolicy, want: true},
+		{fact: "Remediation.MaxRetry", related: withPolicy, want: 3},
+		{name: "no policy", fact: "Remediation.MaxSurge", want: 0},
+		{name: "a percentage, rounded up", fact: "Remediation.MaxSurge", related: withPolicy, want: 1},
+		{
+			name: "the deployment owns maxInFlight", fact: "Remediation.HasMaxInFlight",
+			related: func(a *capi.RelatedObjects) {
+				withDeployment()(a)
+				withPolicy(a)
+				a.Policy.Spec.Remediation.MaxInFlight = new(intstr.FromInt32(1))
+			},
+			want: false,
+		},
+		{fact: "Generations.Failed", set: withSetAnnotation(v1alpha1.AnnotationFailedGenerations, record), want: 2},
+		{
+			fact: "Generations.Last",
+			set:  withSetAnnotation(v1alpha1.AnnotationFailedGenerations, record),
+			want: capitest.Noon.Local(),
+		},
+		{
+			name: "nobody can read it",
+			fact: "Generations.Failed",
+			set:  withSetAnnotation(v1alpha1.AnnotationFailedGenerations, "two"),
+			want: 0,
+		},
 		{name: "another revision", fact: "Remediation.SetIsOutdated", set: outdated, related: withDeployment(), want: true},
 		{
 			name:    "no revision",
@@ -400,6 +437,26 @@ func TestScaleFacts(t *testing.T) {
 				d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 			}),
 			want: false,
+		},
+		{
+			name: "another revision, closed, and people delete the machines: the current set creates the substitutes",
+			fact: "Remediation.SubstitutesElsewhere",
+			set: func(s *clusterv1.MachineSet) {
+				outdated(s)
+				withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true")(s)
+			},
+			related: withDeployment(),
+			want:    "MachineSet has the annotation cluster.x-k8s.io/disable-machine-create",
+		},
+		{
+			name: "the current one, closed by a person",
+			fact: "StopReasons",
+			set: func(s *clusterv1.MachineSet) {
+				current(s)
+				withSetAnnotation(clusterv1.DisableMachineCreateAnnotation, "true")(s)
+			},
+			related: withDeployment(),
+			want:    []string{"MachineSet has the annotation cluster.x-k8s.io/disable-machine-create"},
 		},
 		{
 			name: "another revision, and the rollout waits for an approval",
@@ -470,7 +527,7 @@ func TestScaleFacts(t *testing.T) {
 		"Preflight.Settings.RequireReplicas": "TestPreflightFactsOfTheControlPlane",
 	}
 	for _, name := range []string{
-		"Remediation.Backoff", "Remediation.MaxBackoff", "ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
+		"ReportedStatus.Overshoot", "ReportedStatus.FailedNames",
 	} {
 		never[name] = "Cluster API has nothing like it"
 	}

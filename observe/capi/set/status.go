@@ -29,6 +29,7 @@ var millwrightConditionTypes = []string{
 	vocabulary.ConditionDeleting,
 	vocabulary.ConditionPaused,
 	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionReplacementHeld,
 	vocabulary.ConditionBlocked,
 }
 

@@ -316,7 +316,7 @@ func (f fleet) awaitOutdatedNodes(t *testing.T, n int) {
 }
 
 // With the strategy OnDelete, a machine is replaced only when a person deletes the machine.
-func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
+func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletesOrThatAreUnhealthy(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, "ondelete", 2, rolloutReplacement("{strategy: {type: OnDelete}}")...)
 	f.awaitMachinesOfTemplate(t, f.name, 2)
@@ -355,6 +355,13 @@ func TestOnDeleteReplacesOnlyMachinesThatAPersonDeletes(t *testing.T) {
 	})
 	stayed := slices.DeleteFunc(f.machineUIDs(t), func(uid types.UID) bool { return !slices.Contains(before, uid) })
 	assert.Len(t, stayed, 1, "the machine that nobody has deleted")
+
+	for _, m := range f.listMachines(t) {
+		if m.GetUID() == stayed[0] {
+			f.markForRemediation(t, m.GetName())
+		}
+	}
+	f.awaitMachinesOfTemplate(t, "ondelete-2", 2)
 }
 
 // At the time in spec.rollout.after, new machines of the same template replace all machines.
