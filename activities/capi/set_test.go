@@ -497,8 +497,17 @@ func TestReportRecordsFailedGenerationsInAnAnnotation(t *testing.T) {
 	version := activitiestest.RunActivityTwice[string](w, acts.ReportClusterAPISet, in)
 	now := w.ClusterAPISet("s")
 	assert.Equal(t, now.ResourceVersion, version)
-	assert.JSONEq(t, `{"count":2,"lastFailedAt":"2026-01-01T12:00:00Z"}`, now.Annotations[v1alpha1.AnnotationFailedGenerations])
-	assert.Equal(t, []string{"patch machinesets", "patch machinesets/status"}, w.MutatingRequests(), "the second run writes nothing")
+	assert.JSONEq(
+		t,
+		`{"count":2,"lastFailedAt":"2026-01-01T12:00:00Z"}`,
+		now.Annotations[v1alpha1.AnnotationFailedGenerations],
+	)
+	assert.Equal(
+		t,
+		[]string{"patch machinesets", "patch machinesets/status"},
+		w.MutatingRequests(),
+		"the second run writes nothing",
+	)
 
 	in = newReport(s)
 	in.Generations = &scale.GenerationRecord{}

@@ -39,7 +39,8 @@ const (
 	AnnotationInPlaceUpdates = "rollout.machine.sapcloud.io/in-place-updates"
 	// annotation of a MachineSet: names of the preflight checks that the set skips
 	AnnotationSkipPreflightChecks = "machineset.cluster.x-k8s.io/skip-preflight-checks"
-	AnnotationRemediateMachine    = "cluster.x-k8s.io/remediate-machine"
+	// annotation of a Machine: its set replaces the machine
+	AnnotationRemediateMachine = "cluster.x-k8s.io/remediate-machine"
 )
 
 // AnnotationAllowedClassNamespaces is the annotation of a Secret that lists the namespaces whose MachineClasses may use

@@ -131,7 +131,7 @@ func Decide(o Facts) Decision {
 		o.Machines,
 		func(m Machine) bool { return m.Due && !m.Preserved && !m.Deleting && !granted[m.UID] },
 	)
-	stopped := list.Filter(waiting, func(m Machine) bool { return o.isHeldByRetries(m) })
+	stopped := list.Filter(waiting, o.isHeldByRetries)
 	waiting = list.Filter(waiting, func(m Machine) bool { return !o.isHeldByRetries(m) })
 	d := Decision{Grants: r.remainingGrants}
 	steps := append(d.grantReplacementsRegardlessOfBudget(o, &r, waiting), r.stepSentences...)

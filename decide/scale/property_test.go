@@ -157,7 +157,8 @@ func requireSubstitutesFirst(t *testing.T, o scale.Facts, d scale.Decision, live
 	for _, target := range d.Remediate {
 		going[target.UID] = live[target.UID].Joined
 	}
-	if o.Remediation.MaxSurge == 0 || !slices.ContainsFunc(d.Remediate, func(m scale.MachineTarget) bool { return going[m.UID] }) {
+	if o.Remediation.MaxSurge == 0 ||
+		!slices.ContainsFunc(d.Remediate, func(m scale.MachineTarget) bool { return going[m.UID] }) {
 		return
 	}
 	left := 0
@@ -230,7 +231,12 @@ func TestRepeatedDecisionsReachTheWantedSize(t *testing.T) {
 			requireDecisionInvariants(t, w.Facts, d)
 			made, live := w.createdMachineCount, w.liveMachineCount()
 			w.carryOutOneDecision(d)
-			require.LessOrEqual(t, live+w.createdMachineCount-made, max(w.Replicas+w.Remediation.MaxSurge, live), "more than wanted")
+			require.LessOrEqual(
+				t,
+				live+w.createdMachineCount-made,
+				max(w.Replicas+w.Remediation.MaxSurge, live),
+				"more than wanted",
+			)
 			s := scale.PlanSet(w.Facts).Status
 			w.ReportedStatus.PeakReplicas, w.ReportedStatus.ObservedReplicas = s.PeakReplicas, s.ObservedReplicas
 			if isIdleDecision(d) && !w.hasPendingChanges() && (d.Recheck.IsZero() || d.Recheck.After(w.Now.Add(24*time.Hour))) {

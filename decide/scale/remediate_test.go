@@ -49,7 +49,8 @@ func TestRemediation(t *testing.T) {
 		{
 			"an old set whose rollout stands still, and whose deployment has closed it", markedMembers(2),
 			func(o *scale.Facts) { o.Remediation.SubstitutesElsewhere = noScaleUpReason },
-			[]string{"m-2", "m-1"}, "* Machines m-1, m-2: Machine is deleting",
+			[]string{"m-2", "m-1"},
+			"* Machines m-1, m-2: Machine is deleting",
 		},
 		{
 			"but no set may create a machine", markedMembers(1),
@@ -188,7 +189,16 @@ func TestFailedGenerationsAreRetriedWithBackOff(t *testing.T) {
 		assert.Equal(t, "* Machine young: "+want, reportedCondition(t, o, "Remediating").Message)
 		assert.Equal(t, scale.ConditionTrue, reportedCondition(t, o, "Remediating").Status)
 		held := reportedCondition(t, o, "ReplacementHeld")
-		assert.Equal(t, scale.Condition{Type: "ReplacementHeld", Status: scale.ConditionTrue, Reason: "RemediationBackoff", Message: "Machine young: " + want}, held)
+		assert.Equal(
+			t,
+			scale.Condition{
+				Type:    "ReplacementHeld",
+				Status:  scale.ConditionTrue,
+				Reason:  "RemediationBackoff",
+				Message: "Machine young: " + want,
+			},
+			held,
+		)
 	})
 }
 

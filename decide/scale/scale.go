@@ -57,7 +57,12 @@ func (d Decision) HasActions() bool { return d.HasListEntries() || d.Generations
 
 // RecordOnly returns the decision without its lists: only the record of failed generations is written.
 func (d Decision) RecordOnly() Decision {
-	return Decision{Generations: d.Generations, Hold: d.Hold, Recheck: d.Recheck, Why: "record that new machines failed; then " + d.Why}
+	return Decision{
+		Generations: d.Generations,
+		Hold:        d.Hold,
+		Recheck:     d.Recheck,
+		Why:         "record that new machines failed; then " + d.Why,
+	}
 }
 
 // HasListEntries reports whether one of the lists has entries.

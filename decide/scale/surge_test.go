@@ -55,7 +55,9 @@ func TestSubstituteFirst(t *testing.T) {
 			func(o *scale.Facts) {
 				o.Remediation.HasMaxRetry, o.Generations = true, scale.GenerationRecord{Failed: 1, Last: epochPlus(-time.Hour)}
 			},
-			0, []string{"fresh"}, "",
+			0,
+			[]string{"fresh"},
+			"",
 		},
 		{
 			"the substitute waits for the back-off", with(sick, failedSubstitute),
@@ -90,11 +92,21 @@ func TestSubstituteFirst(t *testing.T) {
 
 // A substitute is no surplus of the set, and the size of the spec stays the size that the set has acted on.
 func TestStatusWithASubstitute(t *testing.T) {
-	o := newSet(3, append(runningMembers(2), newMember("sick", 9*day, asUnhealthyMachine, asMarkedMachine), newMember("fresh", time.Minute, asPendingMachine))...)
+	o := newSet(
+		3,
+		append(
+			runningMembers(2),
+			newMember("sick", 9*day, asUnhealthyMachine, asMarkedMachine),
+			newMember("fresh", time.Minute, asPendingMachine),
+		)...)
 	o.Remediation.MaxSurge = 1
 	status := scale.PlanSet(o).Status
 	assert.Equal(t, 3, status.ObservedReplicas)
 	assert.Zero(t, status.Overshoot)
 	assert.Equal(t, scale.ConditionFalse, reportedCondition(t, o, "ScalingDown").Status)
-	assert.Equal(t, "Scaling up to 4 replicas: waiting for 1 machine to become ready", reportedCondition(t, o, "ScalingUp").Message)
+	assert.Equal(
+		t,
+		"Scaling up to 4 replicas: waiting for 1 machine to become ready",
+		reportedCondition(t, o, "ScalingUp").Message,
+	)
 }

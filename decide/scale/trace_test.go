@@ -53,7 +53,9 @@ func TestTraceOfTheLifecycleOfASet(t *testing.T) {
 
 func TestTraceOfAClassThatMakesNoUsableMachine(t *testing.T) {
 	w := newSetSimulation(newSet(2))
-	w.Remediation = scale.RemediationPolicy{RetryPolicy: scale.RetryPolicy{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute}}
+	w.Remediation = scale.RemediationPolicy{
+		RetryPolicy: scale.RetryPolicy{Backoff: 4 * time.Minute, MaxBackoff: 8 * time.Minute},
+	}
 	bad := true
 	w.failsToJoin = func(string) bool { return bad }
 	w.logNote("every machine fails before it joins").runSteps(40).logNote("the class is mended")

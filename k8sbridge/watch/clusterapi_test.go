@@ -353,7 +353,11 @@ func TestRelevantChangesTriggerEvaluationOfAClusterAPISet(t *testing.T) {
 			evaluatedAtOnce,
 		},
 		{"a RolloutPolicy", policyInNamespace(capitest.Namespace), evaluatedAtOnce},
-		{"the record of failed generations of the set", set(withSetAnnotation(v1alpha1.AnnotationFailedGenerations, "{}")), neverEvaluated},
+		{
+			"the record of failed generations of the set",
+			set(withSetAnnotation(v1alpha1.AnnotationFailedGenerations, "{}")),
+			neverEvaluated,
+		},
 		{
 			"the size of the deployment",
 			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Spec.Replicas = new(int32(5)) }),

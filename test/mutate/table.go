@@ -922,8 +922,8 @@ func mutations() []mutation {
 		{
 			"F22",
 			"k8sbridge/watch/fingerprint.go",
-			`paused, d.Labels, unfrozen)`,
-			`paused, d.Labels[v1alpha1.LabelFreeze], unfrozen)`,
+			`paused, d.Labels, unfrozen,`,
+			`paused, d.Labels[v1alpha1.LabelFreeze], unfrozen,`,
 			bridge,
 			"a label by which a policy selects a deployment wakes no set",
 		},

@@ -61,8 +61,12 @@ func TestScaleFacts(t *testing.T) {
 	record := capiset.GenerationAnnotation(scale.GenerationRecord{Failed: 2, Last: capitest.Noon})
 	withPolicy := func(a *capi.RelatedObjects) {
 		a.Policy = observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Remediation: &v1alpha1.MachineSetRemediation{
-			Backoff: &metav1.Duration{Duration: 2 * time.Minute}, MaxBackoff: &metav1.Duration{Duration: 30 * time.Minute}, MaxRetry: new(int32(3)),
-			MaxSurge: new(intstr.FromString("10%")),
+			Backoff: &metav1.Duration{
+				Duration: 2 * time.Minute,
+			},
+			MaxBackoff: &metav1.Duration{Duration: 30 * time.Minute},
+			MaxRetry:   new(int32(3)),
+			MaxSurge:   new(intstr.FromString("10%")),
 		}})
 	}
 	outdated := func(s *clusterv1.MachineSet) {

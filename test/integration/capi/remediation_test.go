@@ -86,7 +86,11 @@ func TestRemediationWithBackoffAndLimit(t *testing.T) {
 	p.markForRemediation(t, first)
 	second := p.awaitOwnMachine(t, first)
 	p.markForRemediation(t, second)
-	p.awaitOwnerRemediated(t, second, "^Waiting until .* because 1 generation of machines failed in a row before they had joined$")
+	p.awaitOwnerRemediated(
+		t,
+		second,
+		"^Waiting until .* because 1 generation of machines failed in a row before they had joined$",
+	)
 	p.awaitConditionMessage(t, "ReplacementHeld", "True", "RemediationBackoff", "Machine "+second+": Waiting until")
 	p.awaitConditionMessage(t, "Blocked", "True", "RemediationBackoff", "set retries does not replace machines")
 
@@ -98,7 +102,11 @@ func TestRemediationWithBackoffAndLimit(t *testing.T) {
 	require.NoError(t, err)
 	third := p.awaitOwnMachine(t, first, second)
 	p.markForRemediation(t, third)
-	p.awaitOwnerRemediated(t, third, "^Machine won't be remediated because 2 generations of machines failed in a row before they had joined")
+	p.awaitOwnerRemediated(
+		t,
+		third,
+		"^Machine won't be remediated because 2 generations of machines failed in a row before they had joined",
+	)
 	p.awaitConditionMessage(t, "ReplacementHeld", "True", "MaxRetryReached", "maxRetry of the RolloutPolicy is 1")
 	p.forceReconcile(t)
 	assert.Equal(t, third, p.awaitOwnMachine(t), "the retries are over")
