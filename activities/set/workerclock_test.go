@@ -34,7 +34,8 @@ func TestTheClockOfAWorkerDoesNotEndTheBackOffOfASet(t *testing.T) {
 		}
 		failed := decides(0).Scale.Generations
 		require.NotNil(t, failed)
-		assert.WithinDuration(t, server, failed.Last, activitiestest.TimestampTolerance)
+		// a machine that fails within seconds moves the end of its generation by the tolerated difference between clocks
+		assert.WithinDuration(t, server, failed.Last, 15*time.Second)
 
 		_, err := activitiestest.RunActivityOnWorker[string](w, k, newActivities(w.Kube).ReportSet, set.Report{
 			// the back-off is eight minutes
