@@ -108,6 +108,10 @@ type Orphan struct {
 type RemediationPolicy struct {
 	HasMaxInFlight bool // MaxInFlight applies; if false, there is no limit
 	MaxInFlight    int  // largest number of marked machines being deleted at a time; percentages are rounded up
+	// MaxInFlightText is the value in the spec, such as "20%", for messages. Empty: the number MaxInFlight.
+	MaxInFlightText string
+	// Blocker is why no marked machine is replaced, as a sentence; empty: nothing prevents it.
+	Blocker string
 	RetryPolicy
 	// MaxSurge is how many machines the set has in excess of its size while members that need a replacement wait for
 	// their substitutes; percentages are rounded up. Zero: the members are deleted first.

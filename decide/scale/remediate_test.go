@@ -65,6 +65,11 @@ func TestRemediation(t *testing.T) {
 			[]string{"m-8", "m-7", "m-6"},
 			"* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting",
 		},
+		{"the limit is a percentage", markedMembers(2), func(o *scale.Facts) {
+			limit(0)(o)
+			o.Remediation.MaxInFlightText = "10%"
+		}, nil, "* Machines m-1, m-2: Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 10%)"},
+		{"the deployment is gone", markedMembers(2), func(o *scale.Facts) { o.Remediation.Blocker = "MachineDeployment shop/d does not exist" }, nil, "* Machines m-1, m-2: MachineDeployment shop/d does not exist"},
 		{"while these are not gone none follows", append(markedMembers(5), markedMembers(8, asDeletingMachine)[5:]...), limit(3), nil, "* Machines m-1, m-2, m-3, ... (2 more): Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is 3)\n* Machines m-6, m-7, m-8: Machine is deleting"},
 		{"then the next three", markedMembers(5), limit(3), []string{"m-5", "m-4", "m-3"}, ""},
 		{"none at all", markedMembers(1), limit(0), nil, ""},

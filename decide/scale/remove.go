@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strconv"
 	"strings"
 
 	"millwright/decide/list"
@@ -15,7 +16,7 @@ import (
 const (
 	deletingMessage            = "Machine is deleting"
 	outdatedMessage            = "Machine won't be remediated because it is pending removal due to rollout"
-	tooManyRemediationsMessage = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %d)"
+	tooManyRemediationsMessage = "Waiting because there are already too many remediations in progress (spec.strategy.remediation.maxInFlight is %s)"
 )
 
 // machineMessage is a message about one machine.
@@ -109,13 +110,16 @@ func rankMarkedMembers(o *planner) []markedMember {
 		)
 	}
 	blocked := strings.Join(substituteBlockers(o), "; ")
-	many := fmt.Sprintf(tooManyRemediationsMessage, o.Remediation.MaxInFlight)
+	limit := cmp.Or(o.Remediation.MaxInFlightText, strconv.Itoa(o.Remediation.MaxInFlight))
+	many := fmt.Sprintf(tooManyRemediationsMessage, limit)
 	ranked := make([]markedMember, 0, len(marked))
 	for _, m := range marked {
 		next := markedMember{Member: *m}
 		switch hold := retryHoldReason(o, *m); {
 		case o.Remediation.SetIsOutdated:
 			next.why = outdatedMessage
+		case o.Remediation.Blocker != "":
+			next.why = o.Remediation.Blocker
 		case hold != "":
 			next.why = retryHoldText(o, hold)
 		case left <= 0:

@@ -180,6 +180,7 @@ func remediationPolicy(set *v1alpha1.MachineSet, related RelatedObjects) scale.R
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(spec.MaxInFlight, int(set.Spec.Replicas), true)
+		r.MaxInFlightText = spec.MaxInFlight.String()
 	}
 	if machine.HasDeployment(set) {
 		r.Backoff = 0

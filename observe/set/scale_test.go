@@ -318,6 +318,12 @@ func TestScaleFacts(t *testing.T) {
 			want:      2,
 		},
 		{
+			fact:      "Remediation.MaxInFlightText",
+			setChange: withFiveReplicas,
+			related:   relatedObjectsWithMaxInFlight(intstr.FromString("21%")),
+			want:      "21%",
+		},
+		{
 			name:      "neither number nor percentage",
 			fact:      "Remediation.MaxInFlight",
 			setChange: withFiveReplicas,
@@ -474,6 +480,7 @@ func TestScaleFacts(t *testing.T) {
 		},
 	}, map[string]string{
 		"Members":                   "TestScaleFactsOfAMachine",
+		"Remediation.Blocker":       "only a set of Cluster API has one",
 		"LastWriteFailure.Deleting": "the run knows what it was refused",
 		"LastWriteFailure.Changing": "the run knows what it was refused",
 		"LastWriteFailure.Message":  "the run knows what it was refused",

@@ -186,6 +186,9 @@ func remediationPolicy(set *clusterv1.MachineSet, related capi.RelatedObjects) (
 	r.MaxSurge = observeset.RemediationSurge(spec, capi.ValueOrZero(set.Spec.Replicas))
 	d := related.Deployment
 	if d == nil {
+		name := set.Labels[clusterv1.MachineDeploymentNameLabel]
+		// Without its deployment, the limit of the set is unknown, and whether the set is an old set.
+		r.Blocker = phrase.TextIf(name != "", "MachineDeployment %s/%s does not exist", set.Namespace, name)
 		return r
 	}
 	if isOutdated(set, d) {
@@ -195,6 +198,7 @@ func remediationPolicy(set *clusterv1.MachineSet, related capi.RelatedObjects) (
 		r.HasMaxInFlight = true
 		// If the value does not parse, no machine is replaced.
 		r.MaxInFlight, _ = intstr.GetScaledValueFromIntOrPercent(most, int(capi.ValueOrZero(d.Spec.Replicas)), true)
+		r.MaxInFlightText = most.String()
 	}
 	return r
 }

@@ -368,6 +368,11 @@ func TestScaleFacts(t *testing.T) {
 			related: withMaxInFlight(intstr.FromInt32(2)),
 			want:    2,
 		},
+		{fact: "Remediation.MaxInFlightText", related: withMaxInFlight(intstr.FromString("21%")), want: "21%"},
+		{fact: "Remediation.Blocker", set: func(s *clusterv1.MachineSet) {
+			s.Labels[clusterv1.MachineDeploymentNameLabel] = "d"
+		}, want: "MachineDeployment shop/d does not exist"},
+		{name: "the deployment exists", fact: "Remediation.Blocker", related: withDeployment(), want: ""},
 		{name: "rounded up", fact: "Remediation.MaxInFlight", related: withMaxInFlight(intstr.FromString("21%")), want: 2},
 		{
 			name:    "without a rest",
