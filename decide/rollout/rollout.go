@@ -103,7 +103,9 @@ func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
 		attention.DecisionIf(d.HasActions(), attention.NeedScaling, "%s", d.Why),
-		attention.DecisionIf(d.Rolling && d.HoldBy != HeldByCancel, attention.NeedRollout, "%s", d.Why),
+		attention.DecisionIf(
+			d.Rolling && d.HoldBy != HeldByCancel || d.HoldBy == HeldByTurn, attention.NeedRollout, "%s", d.Why,
+		),
 		o.pendingReplacementWork(),
 		calm.PrecedingDecisionIf(!d.Recheck.IsZero(), attention.NeedScaling, "%s; it waits for the time to pass", d.Why),
 		calm,
@@ -116,6 +118,7 @@ const (
 	HeldByPause       = "Paused"
 	HeldByStep        = "Step"
 	HeldByMachines    = "Machines"
+	HeldByTurn        = "Turn"    // other deployments of the policy are rolled out first
 	HeldByInvalidSpec = "Invalid" // the deployment is invalid
 )
 
@@ -143,7 +146,7 @@ func (p *planner) tearDownSets() Decision {
 // resizeSets sets each set's size according to the strategy.
 func (p *planner) resizeSets() {
 	p.acknowledgeMoves()
-	if p.facts.StopReason() != "" || p.currentSet == nil {
+	if p.stopReason() != "" || p.currentSet == nil {
 		p.followReplicas()
 		return
 	}
@@ -173,7 +176,7 @@ func (p *planner) resizeSets() {
 func (p *planner) decideSizes() Decision {
 	record, pause := p.currentProgress()
 	p.resizeSets()
-	stopped := p.facts.StopReason()
+	stopped := p.stopReason()
 	d := Decision{
 		Rolling:  p.hasOldMachines() && p.currentSet != nil,
 		NoSet:    p.currentSet == nil,
@@ -197,6 +200,9 @@ func (p *planner) decideSizes() Decision {
 		d.limitRecheckTime(pause.Until)
 	}
 	d.limitRecheckTime(p.facts.recheckTime())
+	if p.turnWait != nil {
+		d.limitRecheckTime(p.turnWait.Until)
+	}
 	p.setHold(&d, stopped)
 	d.Why = p.decisionSentence(d)
 	return d
@@ -207,6 +213,8 @@ func (p *planner) setHold(d *Decision, stopped string) {
 	switch {
 	case p.facts.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
+	case p.facts.HoldReason == "" && p.turnWait != nil:
+		d.HoldBy, d.Hold, d.Turn = HeldByTurn, phrase.TruncateText(stopped, maxReasonBytes), p.turnWait
 	case stopped != "":
 		d.HoldBy, d.Hold = HeldByCancel, phrase.TruncateText(stopped, maxReasonBytes)
 	case d.NoSet:
@@ -286,12 +294,14 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	switch r, owned := p.requestedRollback(), p.changeOwnership(); {
 	case p.facts.suspensionReason() != "":
 		why := phrase.TruncateText(p.facts.suspensionReason(), maxReasonBytes)
-		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
+		return Decision{
+			HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why, Record: p.recordOfTurn(),
+		}, true
 	case p.facts.Deleting:
 		return p.tearDownSets(), true
 	case p.facts.InvalidReason != "":
 		why := phrase.TruncateText(p.facts.InvalidReason, maxReasonBytes)
-		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why}, true
+		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why, Record: p.recordOfTurn()}, true
 	case owned.HasActions():
 		return owned, true
 	case r != nil && !p.facts.Paused:
@@ -342,7 +352,7 @@ func (p *planner) alignSetsWithDeployment() (d Decision) {
 
 // createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) createTemplateSet() (d Decision, found bool) {
-	if p.facts.StopReason() != "" || p.facts.CreationProblem.Reason != "" { // the existing sets follow spec.replicas
+	if p.stopReason() != "" || p.facts.CreationProblem.Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
 	if why := p.facts.creationBlocker(); why != "" {
@@ -367,7 +377,7 @@ func (p *planner) decideScaleUp(d *Decision) {
 	default:
 		d.AllowScaleUp = append(d.AllowScaleUp, p.currentSet.asTarget("it is the current set"))
 	}
-	if p.facts.StopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
+	if p.stopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
 		return
 	}
 	mayCreate := func(set *setPlan) bool { return !set.ScaleUpDisabled && (set.size > 0 || set.activeMachineCount > 0) }

@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/list"
+	"millwright/decide/phrase"
+)
+
+// Turns limits how many deployments of a policy are rolled out at a time. The zero value means that the deployments do
+// not wait for each other.
+type Turns struct {
+	Policy        string // name of the policy
+	MaxConcurrent int    // how many deployments are rolled out at a time; zero: any number
+	// PauseBetween is the time after a rollout is complete during which no other rollout begins.
+	PauseBetween time.Duration
+	Siblings     []Sibling // the other deployments of the policy, in any order
+}
+
+// Sibling is another deployment to which the policy applies.
+type Sibling struct {
+	Name    string
+	Earlier bool  // the sibling's turn is before the turn of the deployment
+	Facts   Facts // facts without machines and without siblings
+}
+
+// Turn is the turn of a deployment. The zero value means that the deployment never had a turn.
+type Turn struct {
+	Since time.Time // when the deployment took its turn, in whole seconds
+	Ended time.Time // when the rollout was complete, in whole seconds; zero: the deployment has its turn
+}
+
+// isHeld reports whether the deployment has its turn now.
+func (t Turn) isHeld() bool { return !t.Since.IsZero() && t.Ended.IsZero() }
+
+func (t Turn) equals(other Turn) bool { return t.Since.Equal(other.Since) && t.Ended.Equal(other.Ended) }
+
+// TurnWait says why a deployment does not begin its rollout.
+type TurnWait struct {
+	Sibling string    `json:",omitempty"` // name of the sibling that is first; empty: no sibling
+	Until   time.Time `json:",omitzero"`  // time at which the wait ends if no object changes; zero: unknown
+	Why     string
+}
+
+// needsTurn reports whether Millwright replaces machines for the rollout of the template. With OnDelete, people choose
+// when machines are replaced. A pin returns the machines at once.
+func (p *planner) needsTurn() bool {
+	return p.facts.Strategy != OnDelete && !p.facts.Deleting && p.pin == nil && p.hasOldMachines()
+}
+
+// hasBegunRollout reports whether the rollout has changed machines, or has recorded that it changes them now.
+func (p *planner) hasBegunRollout() bool {
+	nonEmpty := list.CountWhere(p.sets, func(set *setPlan) bool {
+		return max(set.Replicas, set.StatusMachineCount, set.activeMachineCount+set.terminatingMachineCount) > 0
+	})
+	r := p.facts.Progress
+	recorded := r.Turn.isHeld() && p.templateSet != nil && !p.isNewAttempt() && r.Completed.IsZero()
+	return nonEmpty > 1 || recorded
+}
+
+// cannotBeginRollout reports whether the rollout could not begin even if it were the deployment's turn.
+func (p *planner) cannotBeginRollout() bool {
+	return p.facts.StopReason() != "" || p.facts.suspensionReason() != "" || p.facts.InvalidReason != "" ||
+		p.facts.isFrozen() || p.currentSet == nil && p.facts.CreationProblem.Reason != ""
+}
+
+// MustConfirmTurn reports whether the deployment has taken its turn, and has not begun its rollout. The next decision
+// must then read the siblings from the API server: two deployments whose caches are old may take the same turn, and each
+// of them sees the turn of the other only if it reads after its own write.
+func MustConfirmTurn(o Facts) bool {
+	if o.Turns.MaxConcurrent == 0 || !o.Progress.Turn.isHeld() {
+		return false
+	}
+	p := newPlanner(o.SortedCopy())
+	return p.needsTurn() && !p.hasBegunRollout()
+}
+
+// planTurn sets the turn to record, and why the rollout does not begin now.
+func (p *planner) planTurn() {
+	t, now := p.facts.Progress.Turn, p.facts.Now.Truncate(time.Second)
+	p.turn = t
+	switch {
+	case t.isHeld() && (p.isComplete() || p.facts.Strategy == OnDelete):
+		p.turn.Ended = phrase.LaterTime(now, t.Since)
+	case p.facts.Turns.MaxConcurrent == 0 || !p.needsTurn():
+	case p.hasBegunRollout():
+		if !t.isHeld() { // the rollout began before the policy limited it
+			p.turn = Turn{Since: now}
+		}
+	case p.cannotBeginRollout():
+		p.turn = list.ValueIf(!t.isHeld(), t)
+		if p.facts.isFrozen() {
+			p.turnWait = &TurnWait{Why: "no rollout begins while the label freeze is set"}
+		}
+	default:
+		wait, keeps := p.nextTurnWait()
+		switch {
+		case wait != nil:
+			p.turnWait = wait
+			if t.isHeld() && !keeps {
+				p.turn = Turn{}
+			}
+		case !t.isHeld():
+			p.turn, p.turnWait = Turn{Since: now}, &TurnWait{Why: "takes its turn, and then checks that no other deployment has taken it"}
+		}
+	}
+}
+
+// nextTurnWait returns why it is not the deployment's turn; nil: it is. If other deployments took their turns at the
+// same time, keeps says whether this deployment keeps its turn and waits for the others to return theirs. The turns of
+// rollouts that have begun, and the turns before this one in the order, are never returned for this deployment.
+func (p *planner) nextTurnWait() (wait *TurnWait, keeps bool) {
+	var failed, rolling, next []*planner
+	t, firm, last := p.facts.Turns, 0, p.facts.Progress.Turn.Ended
+	names := map[*planner]string{}
+	for _, s := range list.SortedCopy(t.Siblings, func(a, b Sibling) int { return cmp.Compare(a.Name, b.Name) }) {
+		q := newPlanner(s.Facts.SortedCopy())
+		names[q] = s.Name
+		switch {
+		case s.Facts.Deleting:
+			continue
+		case q.pin != nil && q.pin.By == "":
+			failed = append(failed, q)
+		case s.Facts.Progress.Turn.isHeld():
+			rolling = append(rolling, q)
+			firm += list.ValueIf(s.Earlier || q.hasBegunRollout(), 1)
+		case s.Earlier && q.needsTurn() && !q.cannotBeginRollout() && !s.Facts.reportsFailure():
+			next = append(next, q)
+		}
+		last = phrase.LaterTime(last, s.Facts.Progress.Turn.Ended)
+	}
+	limit := fmt.Sprintf("RolloutPolicy %s allows %s at a time", t.Policy, phrase.CountText(t.MaxConcurrent, "rollout"))
+	until := last.Add(t.PauseBetween)
+	switch {
+	case len(failed) > 0:
+		name := names[failed[0]]
+		return &TurnWait{Sibling: name, Why: fmt.Sprintf(
+			"the rollout of MachineDeployment %s failed: RolloutPolicy %s begins no other rollout", name, t.Policy,
+		)}, false
+	case len(rolling) >= t.MaxConcurrent:
+		name, stopped := names[rolling[0]], rolling[0].facts.StopReason()
+		return &TurnWait{Sibling: name, Why: fmt.Sprintf(
+			"MachineDeployment %s is rolled out first%s: %s", name, phrase.TextIf(stopped != "", " (%s)", stopped), limit,
+		)}, firm+len(next) < t.MaxConcurrent
+	case len(rolling)+len(next) >= t.MaxConcurrent:
+		name := names[next[0]]
+		return &TurnWait{Sibling: name, Why: fmt.Sprintf("MachineDeployment %s is next: %s", name, limit)}, false
+	case !last.IsZero() && p.facts.Now.Before(until):
+		return &TurnWait{Until: until, Why: fmt.Sprintf(
+			"RolloutPolicy %s pauses for %s after each rollout", t.Policy, phrase.DurationText(t.PauseBetween),
+		)}, false
+	default:
+		return nil, false
+	}
+}
+
+// reportsFailure reports whether the status says that the rollout cannot begin or makes no progress.
+func (o Facts) reportsFailure() bool {
+	return o.reportedCondition(vocabulary.ConditionProgressing).Status == "False"
+}
+
+// stopReason returns the reason why the template is not rolled out now; empty: the template is rolled out.
+func (p *planner) stopReason() string {
+	if why := p.facts.StopReason(); why != "" || p.turnWait == nil {
+		return why
+	}
+	return p.turnWait.Why
+}
+
+// recordOfTurn returns the decision's record if only the turn changes.
+func (p *planner) recordOfTurn() *Progress {
+	record := p.facts.Progress
+	record.Turn = p.turn
+	return p.unrecordedProgress(record)
+}
