@@ -25,6 +25,8 @@ type Deployment struct {
 	// step.
 	RolloutStep    string
 	RolloutStepEnd time.Time
+	// Turn says which deployment of the policy is rolled out first; nil: the deployment does not wait for its turn.
+	Turn           *rollout.TurnWait
 	Sets           []MachineSet // the deployment's sets; their Machines are empty
 	Machines       []Machine
 	MachineCount   int // existing or wanted number of machines, whichever is larger
@@ -124,6 +126,13 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		}, untilResumedWords(), d.rolloutCommand(
 			"resume",
 		)
+	case vocabulary.ReasonWaitingForTurn:
+		w.Blockers, w.Command = []string{vocabulary.BlockedByTurn}, "kubectl get rolloutpolicies -n "+d.Namespace+" -o yaml"
+		if t := d.Turn; t != nil && t.Sibling != "" {
+			w.Command = "millwright rollout status " + d.Namespace + "/" + t.Sibling
+		} else if t != nil && !t.Until.IsZero() {
+			w.NextEvent, w.NextEventTime = PhraseForms{Singular: "the next rollout begins"}, t.Until
+		}
 	case vocabulary.ReasonRolloutWaiting:
 		w.Blockers, w.Command = []string{vocabulary.BlockedByMissingApproval}, d.rolloutCommand("approve")+requiredReasonFlag
 		if d.RolloutStep != "" {

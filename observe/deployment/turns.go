@@ -35,6 +35,9 @@ func SiblingFacts(policy *v1alpha1.RolloutPolicy, d, sibling metav1.Object, fact
 // turns returns the facts about the turns of the deployment and of its siblings.
 func (f ObjectTree) turns(now time.Time) rollout.Turns {
 	turns := TurnsOfPolicy(f.Policy)
+	if turns.MaxConcurrent == 0 {
+		return turns
+	}
 	for _, s := range f.Siblings {
 		turns.Siblings = append(turns.Siblings, SiblingFacts(f.Policy, f.Deployment, s.Deployment, RolloutFacts(s, now)))
 	}

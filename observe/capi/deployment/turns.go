@@ -18,6 +18,9 @@ import (
 // turns returns the facts about the turns of the deployment and of its siblings.
 func (f ObjectTree) turns(now time.Time) rollout.Turns {
 	turns := deployment.TurnsOfPolicy(f.Policy)
+	if turns.MaxConcurrent == 0 {
+		return turns
+	}
 	for _, s := range f.Siblings {
 		facts := deployment.SiblingFacts(f.Policy, f.Deployment, s.Deployment, RolloutFacts(s, now))
 		turns.Siblings = append(turns.Siblings, facts)
