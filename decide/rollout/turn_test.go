@@ -257,9 +257,8 @@ func (w *turnWorld) facts(i int, live, fresh bool) rollout.Facts {
 		if k == i {
 			continue
 		}
-		d.seen[k] += w.random.IntN(len(s.versions) - d.seen[k])
-		if fresh {
-			d.seen[k] = len(s.versions) - 1
+		if last := len(s.versions) - 1; fresh || w.random.IntN(5) == 0 {
+			d.seen[k] = last
 		}
 		at := s.versions[d.seen[k]]
 		if live {
