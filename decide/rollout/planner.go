@@ -42,6 +42,7 @@ type planner struct {
 	stepMachineCount        int        // number of new machines that the current rollout step requires
 	idleReason              string     // the reason why no size changes
 	turn                    Turn       // the turn to record
+	takesTurn               bool       // the deployment takes its turn now, and begins its rollout later
 	turnWait                *TurnWait  // why the rollout does not begin; nil: it is the deployment's turn, or it needs none
 }
 

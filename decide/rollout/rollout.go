@@ -306,6 +306,8 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 		return owned, true
 	case r != nil && !p.facts.Paused:
 		return Decision{Rollback: r, Why: r.Why}, true
+	case p.takesTurn:
+		return p.takeTurn(), true
 	}
 	if p.facts.markChosenMachines(&d); d.HasActions() {
 		d.limitLists()

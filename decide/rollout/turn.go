@@ -104,7 +104,7 @@ func (p *planner) planTurn() {
 				p.turn = Turn{}
 			}
 		case !t.isHeld():
-			p.turn, p.turnWait = Turn{Since: now}, &TurnWait{Why: "takes its turn, and then checks that no other deployment has taken it"}
+			p.turn, p.takesTurn = Turn{Since: now}, true
 		}
 	}
 }
@@ -168,6 +168,11 @@ func (p *planner) stopReason() string {
 		return why
 	}
 	return p.turnWait.Why
+}
+
+// takeTurn records that the deployment takes its turn. The next decision checks that no other deployment has taken it.
+func (p *planner) takeTurn() Decision {
+	return Decision{Record: p.recordOfTurn(), Why: "take the turn that RolloutPolicy " + p.facts.Turns.Policy + " gives"}
 }
 
 // recordOfTurn returns the decision's record if only the turn changes.
