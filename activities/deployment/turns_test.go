@@ -20,8 +20,17 @@ func newTurnWorld(t *testing.T) (w *activitiestest.World, d, e *v1alpha1.Machine
 	e = activitiestest.NewDeployment("e", 1, withRevision[*v1alpha1.MachineDeployment]("1"))
 	policy := activitiestest.NewRolloutPolicy(v1alpha1.RolloutPolicySpec{Turns: &v1alpha1.RolloutTurns{MaxConcurrent: 1}})
 	w = activitiestest.NewWorld(
-		t, d, e, policy,
-		newSettledSet(d, "d-1", 1, activitiestest.WithFormerTemplate), newSettledSet(e, "e-1", 1, activitiestest.WithFormerTemplate),
+		t,
+		d,
+		e,
+		policy,
+		newSettledSet(
+			d,
+			"d-1",
+			1,
+			activitiestest.WithFormerTemplate,
+		),
+		newSettledSet(e, "e-1", 1, activitiestest.WithFormerTemplate),
 	)
 	return w, d, e
 }
@@ -40,7 +49,8 @@ func TestDeploymentTakesItsTurnBeforeItsRollout(t *testing.T) {
 	assert.Nil(t, decision.Rollout.Create)
 	require.NotNil(t, decision.Rollout.Record)
 	status := activitiestest.ReportDeployment(
-		w, deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record, Step: &kube.Step{}},
+		w,
+		deployment.Report{Input: activitiestest.NewDeploymentInput(d), Record: decision.Rollout.Record, Step: &kube.Step{}},
 	)
 	require.NotNil(t, status.Rollout)
 	require.NotNil(t, status.Rollout.Turn)
@@ -75,7 +85,13 @@ func TestOnlyOneOfTwoDeploymentsWithTheSameTurnBegins(t *testing.T) {
 			assert.Contains(t, w.Requests(), "list machinedeployments")
 			assert.Nil(t, decision.Rollout.Create, "the other one has taken its turn, too")
 			assert.Equal(t, other.Name, decision.Rollout.Turn.Sibling)
-			assert.Equal(t, !begins, decision.Rollout.Record != nil, "the later one gives its turn back: %s", decision.Rollout.Why)
+			assert.Equal(
+				t,
+				!begins,
+				decision.Rollout.Record != nil,
+				"the later one gives its turn back: %s",
+				decision.Rollout.Why,
+			)
 		})
 	}
 }

@@ -26,10 +26,10 @@ type Deployment struct {
 	RolloutStep    string
 	RolloutStepEnd time.Time
 	// Turn says which deployment of the policy is rolled out first; nil: the deployment does not wait for its turn.
-	Turn           *rollout.TurnWait
-	Sets           []MachineSet // the deployment's sets; their Machines are empty
-	Machines       []Machine
-	MachineCount   int // existing or wanted number of machines, whichever is larger
+	Turn         *rollout.TurnWait
+	Sets         []MachineSet // the deployment's sets; their Machines are empty
+	Machines     []Machine
+	MachineCount int // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -94,6 +94,8 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := d.kubectlArguments()
 	switch c.Reason {
+	case vocabulary.ReasonWaitingForTurn:
+		return d.turnWaitState(w)
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
@@ -126,13 +128,6 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		}, untilResumedWords(), d.rolloutCommand(
 			"resume",
 		)
-	case vocabulary.ReasonWaitingForTurn:
-		w.Blockers, w.Command = []string{vocabulary.BlockedByTurn}, "kubectl get rolloutpolicies -n "+d.Namespace+" -o yaml"
-		if t := d.Turn; t != nil && t.Sibling != "" {
-			w.Command = "millwright rollout status " + d.Namespace + "/" + t.Sibling
-		} else if t != nil && !t.Until.IsZero() {
-			w.NextEvent, w.NextEventTime = PhraseForms{Singular: "the next rollout begins"}, t.Until
-		}
 	case vocabulary.ReasonRolloutWaiting:
 		w.Blockers, w.Command = []string{vocabulary.BlockedByMissingApproval}, d.rolloutCommand("approve")+requiredReasonFlag
 		if d.RolloutStep != "" {
@@ -145,6 +140,22 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		w.Command = d.rolloutCommand("status")
 	default:
 		return WaitState{}
+	}
+	return w
+}
+
+// turnWaitState returns the WaitState of a deployment that waits for its turn.
+func (d Deployment) turnWaitState(w WaitState) WaitState {
+	w.Blockers = []string{vocabulary.BlockedByTurn}
+	w.Command = "kubectl get rolloutpolicies -n " + d.Namespace + " -o yaml"
+	if d.Turn == nil {
+		return w
+	}
+	if d.Turn.Sibling != "" {
+		w.Command = "millwright rollout status " + d.Namespace + "/" + d.Turn.Sibling
+	}
+	if !d.Turn.Until.IsZero() {
+		w.NextEvent, w.NextEventTime = PhraseForms{Singular: "the next rollout begins"}, d.Turn.Until
 	}
 	return w
 }

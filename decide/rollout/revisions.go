@@ -170,7 +170,13 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 // newAttemptProgress returns the record for a new attempt.
 func (p *planner) newAttemptProgress() Progress {
 	was := p.facts.Progress
-	record := Progress{Revision: p.highestRevision(), Set: p.templateSet.Name, Attempt: p.retryCount(), Good: was.Good, Turn: p.turn}
+	record := Progress{
+		Revision: p.highestRevision(),
+		Set:      p.templateSet.Name,
+		Attempt:  p.retryCount(),
+		Good:     was.Good,
+		Turn:     p.turn,
+	}
 	if was.Set == record.Set && was.Revision == record.Revision {
 		for _, m := range p.templateSet.Machines {
 			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.CreatedAt)

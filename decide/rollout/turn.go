@@ -36,7 +36,9 @@ type Turn struct {
 // isHeld reports whether the deployment has its turn now.
 func (t Turn) isHeld() bool { return !t.Since.IsZero() && t.Ended.IsZero() }
 
-func (t Turn) equals(other Turn) bool { return t.Since.Equal(other.Since) && t.Ended.Equal(other.Ended) }
+func (t Turn) equals(other Turn) bool {
+	return t.Since.Equal(other.Since) && t.Ended.Equal(other.Ended)
+}
 
 // TurnWait says why a deployment does not begin its rollout.
 type TurnWait struct {
@@ -109,57 +111,80 @@ func (p *planner) planTurn() {
 	}
 }
 
-// nextTurnWait returns why it is not the deployment's turn; nil: it is. If other deployments took their turns at the
-// same time, keeps says whether this deployment keeps its turn and waits for the others to return theirs. The turns of
-// rollouts that have begun, and the turns before this one in the order, are never returned for this deployment.
-func (p *planner) nextTurnWait() (wait *TurnWait, keeps bool) {
-	var failed, rolling, next []*planner
-	t, firm, last := p.facts.Turns, 0, p.facts.Progress.Turn.Ended
-	names := map[*planner]string{}
-	for _, s := range list.SortedCopy(t.Siblings, func(a, b Sibling) int { return cmp.Compare(a.Name, b.Name) }) {
-		q := newPlanner(s.Facts.SortedCopy())
-		names[q] = s.Name
+// turnQueue holds the siblings that are before a deployment, each list sorted by name.
+type turnQueue struct {
+	failed    []string // rolled back automatically
+	rolling   []string // have their turns
+	next      []string // are earlier in the order, and wait
+	firmCount int      // siblings that never return their turns for this deployment
+	stopped   string   // why the rollout of the first sibling in rolling is stopped; empty: it is not
+	lastEnd   time.Time
+}
+
+// turnQueue reads the siblings. The turns of rollouts that have begun, and the turns before this one in the order, are
+// never returned for this deployment.
+func (p *planner) turnQueue() turnQueue {
+	queue := turnQueue{lastEnd: p.facts.Progress.Turn.Ended}
+	siblings := list.SortedCopy(
+		p.facts.Turns.Siblings, func(a, b Sibling) int { return cmp.Compare(a.Name, b.Name) },
+	)
+	for _, s := range siblings {
+		sibling, turn := newPlanner(s.Facts.SortedCopy()), s.Facts.Progress.Turn
 		switch {
 		case s.Facts.Deleting:
 			continue
-		case q.pin != nil && q.pin.By == "":
-			failed = append(failed, q)
-		case s.Facts.Progress.Turn.isHeld():
-			rolling = append(rolling, q)
-			firm += list.ValueIf(s.Earlier || q.hasBegunRollout(), 1)
-		case s.Earlier && q.needsTurn() && !q.cannotBeginRollout() && !s.Facts.reportsFailure():
-			next = append(next, q)
+		case sibling.pin != nil && sibling.pin.By == "":
+			queue.failed = append(queue.failed, s.Name)
+		case turn.isHeld():
+			if len(queue.rolling) == 0 {
+				queue.stopped = s.Facts.StopReason()
+			}
+			queue.rolling = append(queue.rolling, s.Name)
+			queue.firmCount += list.ValueIf(s.Earlier || sibling.hasBegunRollout(), 1)
+		case s.Earlier && sibling.wantsTurn():
+			queue.next = append(queue.next, s.Name)
+			queue.firmCount++
 		}
-		last = phrase.LaterTime(last, s.Facts.Progress.Turn.Ended)
+		queue.lastEnd = phrase.LaterTime(queue.lastEnd, turn.Ended)
 	}
+	return queue
+}
+
+// wantsTurn reports whether the deployment takes its turn as soon as it can. A deployment whose status reports a failure
+// cannot begin its rollout.
+func (p *planner) wantsTurn() bool {
+	return p.needsTurn() && !p.cannotBeginRollout() &&
+		p.facts.reportedCondition(vocabulary.ConditionProgressing).Status != "False"
+}
+
+// nextTurnWait returns why it is not the deployment's turn; nil: it is. If other deployments took their turns at the
+// same time, keeps says whether this deployment keeps its turn and waits for the others to return theirs.
+func (p *planner) nextTurnWait() (wait *TurnWait, keeps bool) {
+	t, queue := p.facts.Turns, p.turnQueue()
 	limit := fmt.Sprintf("RolloutPolicy %s allows %s at a time", t.Policy, phrase.CountText(t.MaxConcurrent, "rollout"))
-	until := last.Add(t.PauseBetween)
+	pauseEnd := queue.lastEnd.Add(t.PauseBetween)
 	switch {
-	case len(failed) > 0:
-		name := names[failed[0]]
-		return &TurnWait{Sibling: name, Why: fmt.Sprintf(
-			"the rollout of MachineDeployment %s failed: RolloutPolicy %s begins no other rollout", name, t.Policy,
+	case len(queue.failed) > 0:
+		return &TurnWait{Sibling: queue.failed[0], Why: fmt.Sprintf(
+			"the rollout of MachineDeployment %s failed: RolloutPolicy %s begins no other rollout", queue.failed[0], t.Policy,
 		)}, false
-	case len(rolling) >= t.MaxConcurrent:
-		name, stopped := names[rolling[0]], rolling[0].facts.StopReason()
-		return &TurnWait{Sibling: name, Why: fmt.Sprintf(
-			"MachineDeployment %s is rolled out first%s: %s", name, phrase.TextIf(stopped != "", " (%s)", stopped), limit,
-		)}, firm+len(next) < t.MaxConcurrent
-	case len(rolling)+len(next) >= t.MaxConcurrent:
-		name := names[next[0]]
-		return &TurnWait{Sibling: name, Why: fmt.Sprintf("MachineDeployment %s is next: %s", name, limit)}, false
-	case !last.IsZero() && p.facts.Now.Before(until):
-		return &TurnWait{Until: until, Why: fmt.Sprintf(
+	case len(queue.rolling) >= t.MaxConcurrent:
+		return &TurnWait{Sibling: queue.rolling[0], Why: fmt.Sprintf(
+			"MachineDeployment %s is rolled out first%s: %s",
+			queue.rolling[0], phrase.TextIf(queue.stopped != "", " (%s)", queue.stopped), limit,
+		)}, queue.firmCount < t.MaxConcurrent
+	case len(queue.rolling)+len(queue.next) >= t.MaxConcurrent:
+		return &TurnWait{
+			Sibling: queue.next[0],
+			Why:     fmt.Sprintf("MachineDeployment %s is next: %s", queue.next[0], limit),
+		}, false
+	case !queue.lastEnd.IsZero() && p.facts.Now.Before(pauseEnd):
+		return &TurnWait{Until: pauseEnd, Why: fmt.Sprintf(
 			"RolloutPolicy %s pauses for %s after each rollout", t.Policy, phrase.DurationText(t.PauseBetween),
 		)}, false
 	default:
 		return nil, false
 	}
-}
-
-// reportsFailure reports whether the status says that the rollout cannot begin or makes no progress.
-func (o Facts) reportsFailure() bool {
-	return o.reportedCondition(vocabulary.ConditionProgressing).Status == "False"
 }
 
 // stopReason returns the reason why the template is not rolled out now; empty: the template is rolled out.

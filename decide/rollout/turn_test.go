@@ -21,8 +21,8 @@ import (
 // A test of turns has deployments in one of these states.
 func notRolledOut(n int) rollout.Facts { return rollingUpdateDeployment(n, 1, 0, oldSet(1, n, n, n)) }
 
-func inRollout(n int) rollout.Facts {
-	o := rollingUpdateDeployment(n, 1, 0, oldSet(1, n, n, n), currentSet(2, 1, 1, 0))
+func inRollout() rollout.Facts {
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 1, 1, 0))
 	return withTurn(o, epochPlus(-time.Minute))
 }
 
@@ -32,10 +32,12 @@ func rolledOut(n int, ended time.Time) rollout.Facts {
 	return o
 }
 
-func rolledBack(n int) rollout.Facts {
-	o := rollingUpdateDeployment(n, 1, 0, oldSet(1, n, n, n), currentSet(2, 0, 0, 0))
+func rolledBack() rollout.Facts {
+	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	o.Progress = rollout.Progress{
-		Revision: 2, Set: "ms2", Pin: &rollout.Pin{Set: "ms1", Revision: 1, Since: epoch, Why: "2 machines of it failed, 1 allowed"},
+		Revision: 2,
+		Set:      "ms2",
+		Pin:      &rollout.Pin{Set: "ms1", Revision: 1, Since: epoch, Why: "2 machines of it failed, 1 allowed"},
 	}
 	return o
 }
@@ -77,7 +79,9 @@ const takesTurn = "take the turn that RolloutPolicy fleet gives"
 // begins.
 func TestTurns(t *testing.T) {
 	waiting, claimed := notRolledOut(3), withTurn(notRolledOut(3), epoch)
-	both := func(o rollout.Facts) rollout.Facts { return with(o, func(o *rollout.Facts) { o.Turns.MaxConcurrent = 2 }) }
+	both := func(o rollout.Facts) rollout.Facts {
+		return with(o, func(o *rollout.Facts) { o.Turns.MaxConcurrent = 2 })
+	}
 	for _, row := range []struct {
 		name  string
 		o     rollout.Facts
@@ -86,13 +90,22 @@ func TestTurns(t *testing.T) {
 	}{
 		{"no sibling", withSiblings(waiting), takesTurn, rollout.Turn{Since: epoch}},
 		{"it has its turn", withSiblings(claimed), "", rollout.Turn{Since: epoch}},
-		{"a sibling is rolled out", withSiblings(waiting, asSibling("b", false, inRollout(3))),
-			"MachineDeployment b is rolled out first: RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{}},
-		{"a sibling is paused in the middle", withSiblings(waiting, asSibling("b", false, whilePaused(inRollout(3)))),
-			"MachineDeployment b is rolled out first (paused by ann (lunch)): RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{}},
-		{"a sibling is rolled out, and two may be", both(withSiblings(waiting, asSibling("b", false, inRollout(3)))), takesTurn, rollout.Turn{Since: epoch}},
-		{"an earlier sibling waits", withSiblings(waiting, asSibling("a", true, notRolledOut(3))),
-			"MachineDeployment a is next: RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{}},
+		{
+			"a sibling is rolled out", withSiblings(waiting, asSibling("b", false, inRollout())),
+			"MachineDeployment b is rolled out first: RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{},
+		},
+		{
+			"a sibling is paused in the middle", withSiblings(waiting, asSibling("b", false, whilePaused(inRollout()))),
+			"MachineDeployment b is rolled out first (paused by ann (lunch)): RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{},
+		},
+		{"a sibling is rolled out, and two may be", both(withSiblings(waiting, asSibling("b", false, inRollout()))), takesTurn, rollout.Turn{Since: epoch}},
+		{
+			"an earlier sibling waits", withSiblings(waiting, asSibling("a", true, notRolledOut(3))),
+			"MachineDeployment a is next: RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{},
+		},
 		{"a later sibling waits", withSiblings(waiting, asSibling("c", false, notRolledOut(3))), takesTurn, rollout.Turn{Since: epoch}},
 		{"an earlier sibling is paused", withSiblings(waiting, asSibling("a", true, whilePaused(notRolledOut(3)))), takesTurn, rollout.Turn{Since: epoch}},
 		{"an earlier sibling is frozen", withSiblings(waiting, asSibling("a", true, with(notRolledOut(3), func(o *rollout.Facts) { o.MCM.Frozen = true }))), takesTurn, rollout.Turn{Since: epoch}},
@@ -101,33 +114,48 @@ func TestTurns(t *testing.T) {
 			o.ReportedStatus.Conditions = []rollout.Condition{{Type: "Progressing", Status: "False", Reason: "MachineSetCreateError"}}
 		}))), takesTurn, rollout.Turn{Since: epoch}},
 		{"an earlier sibling has the strategy OnDelete", withSiblings(waiting, asSibling("a", true, with(notRolledOut(3), func(o *rollout.Facts) { o.Strategy = rollout.OnDelete }))), takesTurn, rollout.Turn{Since: epoch}},
-		{"a sibling is deleted in the middle", withSiblings(waiting, asSibling("a", true, with(inRollout(3), func(o *rollout.Facts) { o.Deleting = true }))), takesTurn, rollout.Turn{Since: epoch}},
-		{"a sibling failed", withSiblings(waiting, asSibling("c", false, rolledBack(3))),
-			"the rollout of MachineDeployment c failed: RolloutPolicy fleet begins no other rollout", rollout.Turn{}},
-		{"a sibling failed, and its template has changed", withSiblings(waiting, asSibling("c", false, with(rolledBack(3), func(o *rollout.Facts) {
+		{"a sibling is deleted in the middle", withSiblings(waiting, asSibling("a", true, with(inRollout(), func(o *rollout.Facts) { o.Deleting = true }))), takesTurn, rollout.Turn{Since: epoch}},
+		{
+			"a sibling failed", withSiblings(waiting, asSibling("c", false, rolledBack())),
+			"the rollout of MachineDeployment c failed: RolloutPolicy fleet begins no other rollout",
+			rollout.Turn{},
+		},
+		{"a sibling failed, and its template has changed", withSiblings(waiting, asSibling("c", false, with(rolledBack(), func(o *rollout.Facts) {
 			o.Sets[1].Current = false
 		}))), takesTurn, rollout.Turn{Since: epoch}},
-		{"a person pinned a sibling", withSiblings(waiting, asSibling("c", false, with(rolledBack(3), func(o *rollout.Facts) {
+		{"a person pinned a sibling", withSiblings(waiting, asSibling("c", false, with(rolledBack(), func(o *rollout.Facts) {
 			o.Progress.Pin = &rollout.Pin{Set: "ms1", Revision: 1, By: "ann: slow"}
 		}))), takesTurn, rollout.Turn{Since: epoch}},
-		{"a sibling was rolled out just now", withSiblings(waiting, asSibling("a", true, rolledOut(3, epochPlus(-time.Minute)))),
-			"RolloutPolicy fleet pauses for 10m after each rollout", rollout.Turn{}},
+		{
+			"a sibling was rolled out just now", withSiblings(waiting, asSibling("a", true, rolledOut(3, epochPlus(-time.Minute)))),
+			"RolloutPolicy fleet pauses for 10m after each rollout",
+			rollout.Turn{},
+		},
 		{"a sibling was rolled out earlier", withSiblings(waiting, asSibling("a", true, rolledOut(3, epochPlus(-time.Hour)))), takesTurn, rollout.Turn{Since: epoch}},
-		{"a later sibling took its turn at the same time", withSiblings(claimed, asSibling("c", false, withTurn(notRolledOut(3), epoch))),
-			"MachineDeployment c is rolled out first: RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{Since: epoch}},
-		{"a later sibling took its turn at the same time, and has begun", withSiblings(claimed, asSibling("c", false, inRollout(3))),
-			"MachineDeployment c is rolled out first: RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{}},
-		{"an earlier sibling took its turn at the same time", withSiblings(claimed, asSibling("a", true, withTurn(notRolledOut(3), epoch))),
-			"MachineDeployment a is rolled out first: RolloutPolicy fleet allows 1 rollout at a time", rollout.Turn{}},
+		{
+			"a later sibling took its turn at the same time", withSiblings(claimed, asSibling("c", false, withTurn(notRolledOut(3), epoch))),
+			"MachineDeployment c is rolled out first: RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{Since: epoch},
+		},
+		{
+			"a later sibling took its turn at the same time, and has begun", withSiblings(claimed, asSibling("c", false, inRollout())),
+			"MachineDeployment c is rolled out first: RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{},
+		},
+		{
+			"an earlier sibling took its turn at the same time", withSiblings(claimed, asSibling("a", true, withTurn(notRolledOut(3), epoch))),
+			"MachineDeployment a is rolled out first: RolloutPolicy fleet allows 1 rollout at a time",
+			rollout.Turn{},
+		},
 		{"it is paused before it begins", withSiblings(whilePaused(claimed)), "paused by ann (lunch)", rollout.Turn{}},
 		{"it is frozen", withSiblings(with(waiting, func(o *rollout.Facts) { o.MCM.Frozen = true })), "no rollout begins while the label freeze is set", rollout.Turn{}},
 		{"it is invalid before it begins", withSiblings(with(claimed, func(o *rollout.Facts) { o.InvalidReason = "no" })), "no", rollout.Turn{}},
-		{"it has begun", withSiblings(inRollout(3), asSibling("a", true, inRollout(3))), "", rollout.Turn{Since: epochPlus(-time.Minute)}},
-		{"it had begun before the policy limited it", withSiblings(with(inRollout(3), func(o *rollout.Facts) { o.Progress.Turn = rollout.Turn{} }),
-			asSibling("a", true, inRollout(3))), "", rollout.Turn{Since: epoch}},
-		{"it returns to an earlier revision", withSiblings(rolledBack(3), asSibling("a", true, inRollout(3))), "", rollout.Turn{}},
-		{"people delete its machines", withSiblings(with(notRolledOut(3), func(o *rollout.Facts) { o.Strategy = rollout.OnDelete }), asSibling("a", true, inRollout(3))), "", rollout.Turn{}},
-		{"it has no machines", withSiblings(rollingUpdateDeployment(3, 1, 0), asSibling("a", true, inRollout(3))), "", rollout.Turn{}},
+		{"it has begun", withSiblings(inRollout(), asSibling("a", true, inRollout())), "", rollout.Turn{Since: epochPlus(-time.Minute)}},
+		{"it had begun before the policy limited it", withSiblings(with(inRollout(), func(o *rollout.Facts) { o.Progress.Turn = rollout.Turn{} }),
+			asSibling("a", true, inRollout())), "", rollout.Turn{Since: epoch}},
+		{"it returns to an earlier revision", withSiblings(rolledBack(), asSibling("a", true, inRollout())), "", rollout.Turn{}},
+		{"people delete its machines", withSiblings(with(notRolledOut(3), func(o *rollout.Facts) { o.Strategy = rollout.OnDelete }), asSibling("a", true, inRollout())), "", rollout.Turn{}},
+		{"it has no machines", withSiblings(rollingUpdateDeployment(3, 1, 0), asSibling("a", true, inRollout())), "", rollout.Turn{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			row.o.Now = epoch
@@ -150,7 +178,7 @@ func TestTurns(t *testing.T) {
 
 // While a deployment waits for its turn, its old set follows spec.replicas, and the status says why.
 func TestWaitingForTurnScalesAndReports(t *testing.T) {
-	o := withSiblings(notRolledOut(3), asSibling("a", true, inRollout(3)))
+	o := withSiblings(notRolledOut(3), asSibling("a", true, inRollout()))
 	o.Now = epoch
 	o.Replicas = 4
 	d := rollout.Decide(o)
@@ -186,7 +214,10 @@ func TestTurnEndsWithTheRollout(t *testing.T) {
 	o := withTurn(rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 3)), epochPlus(-time.Minute))
 	o.Now = epoch
 	require.Equal(t, rollout.Turn{Since: epochPlus(-time.Minute), Ended: epoch}, rollout.Decide(o).Record.Turn)
-	joining := withTurn(rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 2)), epochPlus(-time.Minute))
+	joining := withTurn(
+		rollingUpdateDeployment(3, 1, 0, oldSet(1, 0, 0, 0), currentSet(2, 3, 3, 2)),
+		epochPlus(-time.Minute),
+	)
 	joining.Now = epoch
 	require.Nil(t, rollout.Decide(joining).Record, "the last machine is not available yet")
 }
@@ -196,17 +227,17 @@ func TestWaitingRevisionCanBePinned(t *testing.T) {
 	o := rollingUpdateDeployment(3, 1, 0, oldSet(1, 3, 3, 3), currentSet(2, 0, 0, 0))
 	o.Progress = rollout.Progress{Revision: 1, Set: "ms1", Good: "ms1", Completed: epoch}
 	o.Now, o.PinRevision, o.PinRequestedBy = epoch, 1, "ann: slow"
-	d := rollout.Decide(withSiblings(o, asSibling("a", true, inRollout(3))))
+	d := rollout.Decide(withSiblings(o, asSibling("a", true, inRollout())))
 	require.True(t, d.BeginsPin())
 	o.Progress = o.Progress.MergedWith(*d.Record)
-	require.NotNil(t, rollout.Decide(withSiblings(o, asSibling("a", true, inRollout(3)))).Pin, "the pin is in force")
+	require.NotNil(t, rollout.Decide(withSiblings(o, asSibling("a", true, inRollout()))).Pin, "the pin is in force")
 }
 
 func TestOnlyATurnWithoutARolloutMustBeConfirmed(t *testing.T) {
 	claimed := withSiblings(withTurn(notRolledOut(3), epoch))
 	assert.True(t, rollout.MustConfirmTurn(claimed))
 	assert.False(t, rollout.MustConfirmTurn(withSiblings(notRolledOut(3))))
-	assert.False(t, rollout.MustConfirmTurn(withSiblings(inRollout(3))))
+	assert.False(t, rollout.MustConfirmTurn(withSiblings(inRollout())))
 	claimed.Turns = rollout.Turns{}
 	assert.False(t, rollout.MustConfirmTurn(claimed))
 }
@@ -340,7 +371,14 @@ func TestTurnsHoldUnderStaleCachesAndRaces(t *testing.T) {
 			check()
 		}
 		for _, d := range w.deployments {
-			require.True(t, !d.isBetween() && len(d.now().Sets) == 2, "seed %d: %s is not rolled out:\n%s", seed, d.name, strings.Join(w.log, "\n"))
+			require.True(
+				t,
+				!d.isBetween() && len(d.now().Sets) == 2,
+				"seed %d: %s is not rolled out:\n%s",
+				seed,
+				d.name,
+				strings.Join(w.log, "\n"),
+			)
 		}
 	}
 }

@@ -73,7 +73,12 @@ func HasEarlierTurn(p *v1alpha1.RolloutPolicy, a, b metav1.Object) bool {
 
 // SiblingsInTurns returns the other deployments to which a deployment's policy applies, if the policy limits how many of
 // them are rolled out at a time; otherwise nil.
-func SiblingsInTurns[T metav1.Object](policy *v1alpha1.RolloutPolicy, policies []*v1alpha1.RolloutPolicy, d T, all []T) []T {
+func SiblingsInTurns[T metav1.Object](
+	policy *v1alpha1.RolloutPolicy,
+	policies []*v1alpha1.RolloutPolicy,
+	d T,
+	all []T,
+) []T {
 	if policy.PolicySpec().Turns == nil {
 		return nil
 	}

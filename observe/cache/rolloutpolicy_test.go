@@ -65,9 +65,22 @@ func TestSiblingsInTurns(t *testing.T) {
 	one := &v1alpha1.RolloutTurns{MaxConcurrent: 1}
 	web := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "web"}}
 	other := policy("a", nil, v1alpha1.RolloutPolicyTarget{Name: "other"})
-	fleet := policy("b", one, v1alpha1.RolloutPolicyTarget{Name: "z"}, v1alpha1.RolloutPolicyTarget{Selector: web}, v1alpha1.RolloutPolicyTarget{})
+	fleet := policy(
+		"b",
+		one,
+		v1alpha1.RolloutPolicyTarget{Name: "z"},
+		v1alpha1.RolloutPolicyTarget{Selector: web},
+		v1alpha1.RolloutPolicyTarget{},
+	)
 	all := []*v1alpha1.MachineDeployment{
-		deployment("a", "shop"), deployment("b", "shop"), deployment("c", "web"), deployment("other", "web"), deployment("z", "shop"),
+		deployment(
+			"a",
+			"shop",
+		),
+		deployment("b", "shop"),
+		deployment("c", "web"),
+		deployment("other", "web"),
+		deployment("z", "shop"),
 	}
 	order := []string{"z", "c", "a", "b"}
 	for i, name := range order {
@@ -82,6 +95,10 @@ func TestSiblingsInTurns(t *testing.T) {
 		assert.ElementsMatch(t, append(slices.Clone(order[:i]), order[i+1:]...), siblings, name)
 		assert.ElementsMatch(t, order[:i], earlier, name)
 	}
-	assert.Empty(t, cache.SiblingsInTurns(policy("b", nil), []*v1alpha1.RolloutPolicy{policy("b", nil)}, all[0], all), "no limit")
+	assert.Empty(
+		t,
+		cache.SiblingsInTurns(policy("b", nil), []*v1alpha1.RolloutPolicy{policy("b", nil)}, all[0], all),
+		"no limit",
+	)
 	assert.Empty(t, cache.SiblingsInTurns(nil, nil, all[0], all), "no policy")
 }

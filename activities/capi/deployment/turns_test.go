@@ -23,7 +23,7 @@ import (
 func TestDeploymentsOfClusterAPITakeTurns(t *testing.T) {
 	named := func(name string) capitest.DeploymentChange {
 		return func(d *clusterv1.MachineDeployment) {
-			d.Name, d.UID = name, types.UID("uid-" + name)
+			d.Name, d.UID = name, types.UID("uid-"+name)
 			d.Annotations[clusterv1.RevisionAnnotation] = "1"
 		}
 	}
@@ -45,7 +45,11 @@ func TestDeploymentsOfClusterAPITakeTurns(t *testing.T) {
 	w.AwaitCaches()
 	decide := func(d *clusterv1.MachineDeployment) activities.Decision {
 		t.Helper()
-		decision, err := activitiestest.RunActivity[activities.Decision](w, a.DecideClusterAPIDeployment, newDecisionInput(d, false))
+		decision, err := activitiestest.RunActivity[activities.Decision](
+			w,
+			a.DecideClusterAPIDeployment,
+			newDecisionInput(d, false),
+		)
 		require.NoError(t, err)
 		return decision
 	}
@@ -81,5 +85,9 @@ func TestDeploymentsOfClusterAPITakeTurns(t *testing.T) {
 	assert.Nil(t, observed.RecordedRollout(w.ClusterAPIDeployment("e")).Turn)
 	w.AwaitCaches()
 	assert.NotNil(t, decide(d).Rollout.Create)
-	assert.Equal(t, "MachineDeployment d is rolled out first: RolloutPolicy fleet allows 1 rollout at a time", decide(e).Rollout.Hold)
+	assert.Equal(
+		t,
+		"MachineDeployment d is rolled out first: RolloutPolicy fleet allows 1 rollout at a time",
+		decide(e).Rollout.Hold,
+	)
 }

@@ -182,9 +182,15 @@ func TestFailedRolloutStopsTheNextOnes(t *testing.T) {
 	}
 	together.Wait()
 	for _, name := range []string{"berry", "cherry"} {
-		fleets[name].awaitWaitsFor(t, "the rollout of MachineDeployment apple failed: RolloutPolicy turns begins no other rollout")
+		fleets[name].awaitWaitsFor(
+			t,
+			"the rollout of MachineDeployment apple failed: RolloutPolicy turns begins no other rollout",
+		)
 	}
-	apple.Patch(t, `{"spec":{"template":{"metadata":{"labels":{"edition":"2"}},"spec":{"creationTimeout":null,"class":{"name":"small"}}}}}`)
+	apple.Patch(
+		t,
+		`{"spec":{"template":{"metadata":{"labels":{"edition":"2"}},"spec":{"creationTimeout":null,"class":{"name":"small"}}}}}`,
+	)
 	for _, f := range fleets {
 		f.awaitMachinesOfEdition(t, "2", 3)
 	}
