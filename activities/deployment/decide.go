@@ -94,6 +94,12 @@ func (a *Activities) DecideDeployment(ctx context.Context, in Input) (Decision, 
 	}
 	now := in.DecisionTime()
 	observed := observedeployment.RolloutFacts(tree, now)
+	if rollout.MustConfirmTurn(observed) {
+		if tree, err = tree.WithLiveSiblings(ctx, a.Kube.Cluster); err != nil {
+			return Decision{}, err
+		}
+		observed = observedeployment.RolloutFacts(tree, now)
+	}
 	plan := rollout.PlanDeployment(observed)
 	d := NewDecision(deployment, observed, plan)
 	d.Operation, d.Seen = observedeployment.CurrentRolloutID(deployment), treeVersions(tree)
@@ -234,7 +240,7 @@ func ReadObjectTree(ctx context.Context, a *kube.Kube, in kube.ReadInput) (obser
 	if tree.Sets, tree.Orphans, err = a.Cluster.LiveSetsOfDeployment(ctx, d); err != nil {
 		return observedeployment.ObjectTree{}, err
 	}
-	if tree.Policy, err = a.Cluster.LivePolicyOfObject(ctx, d); err != nil {
+	if tree, err = tree.WithLivePolicy(ctx, a.Cluster); err != nil {
 		return observedeployment.ObjectTree{}, err
 	}
 	// a list by labels misses machines whose labels have just changed, so the version of this list does not cover all

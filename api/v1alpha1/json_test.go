@@ -51,9 +51,11 @@ func TestJSONFieldNamesDoNotChange(t *testing.T) {
 		{MachineDeploymentCondition{}, "type status lastUpdateTime lastTransitionTime reason message"},
 
 		{RolloutPolicy{}, "kind apiVersion metadata spec"},
-		{RolloutPolicySpec{}, "targets steps automaticRollback machineReplacementPolicy maxReplacements deletionOrder remediation"},
+		{RolloutPolicySpec{}, "targets turns steps automaticRollback machineReplacementPolicy maxReplacements deletionOrder remediation"},
 		{RolloutStatus{}, `revision set step steps reachedAt failedMachines automaticRollback attempt formerMachinesUntil completedAt lastGoodSet
-			formerGoodSet pin`},
+			formerGoodSet pin turn`},
+		{RolloutTurns{}, "maxConcurrent pauseBetween"},
+		{RolloutTurn{}, "since endedAt"},
 
 		{MachineClass{}, `kind apiVersion metadata nodeTemplate credentialsSecretRef providerSpec provider secretRef | status`},
 		{NodeTemplate{}, "capacity virtualCapacity instanceType region zone architecture"},

@@ -263,6 +263,19 @@ type RolloutStatus struct {
 	// template.
 	// +optional
 	Pin *RolloutPin `json:"pin,omitempty"`
+	// The turn of the deployment among the deployments of its policy. Absent: the deployment had no turn.
+	// +optional
+	Turn *RolloutTurn `json:"turn,omitempty"`
+}
+
+// RolloutTurn allows a deployment to roll its template out. A policy limits how many deployments have a turn at a time.
+type RolloutTurn struct {
+	// When the deployment took its turn.
+	// +required
+	Since metav1.Time `json:"since"`
+	// When the turn ended, because the rollout was complete. Absent: the deployment has its turn.
+	// +optional
+	EndedAt *metav1.Time `json:"endedAt,omitempty"`
 }
 
 // RolloutPin keeps the machines of a deployment on a former revision, after an automatic rollback or at a person's
@@ -309,7 +322,7 @@ type MachineDeploymentCondition struct {
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of Available:
 	// MinimumReplicasAvailable, MinimumReplicasUnavailable. Reasons of Progressing: NewMachineSetCreated,
 	// FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError,
-	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, Invalid. Reasons of Degraded: RolledBack,
+	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, WaitingForTurn, Invalid. Reasons of Degraded: RolledBack,
 	// Pinned. Reasons of Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling. Reasons of
 	// ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Reasons of Frozen:
 	// OverShootingReplicaCount, MachineDeploymentStateSync. The reason of any other condition is its type.

@@ -32,6 +32,12 @@ type RolloutPolicySpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Targets []RolloutPolicyTarget `json:"targets,omitempty"`
+	// How many of the selected MachineDeployments are rolled out at a time. If left out, the MachineDeployments do not
+	// wait for each other. The MachineDeployments that the first entry of targets selects come first, then those of the
+	// second entry, and so on; those of one entry are in the order of their names. Turns have no effect with the
+	// strategy OnDelete. The MachineDeployments of Cluster API are counted apart.
+	// +optional
+	Turns *RolloutTurns `json:"turns,omitempty"`
 	// The steps of a rollout, in order. After the last step, all remaining machines are updated; without steps, a
 	// rollout does not pause. Steps have an effect with the strategies RollingUpdate and InPlaceUpdate Auto.
 	// +optional
@@ -64,6 +70,19 @@ type RolloutPolicySpec struct {
 	// How Failed machines, and machines that are marked unhealthy, are replaced.
 	// +optional
 	Remediation *MachineSetRemediation `json:"remediation,omitempty"`
+}
+
+// RolloutTurns limits how many MachineDeployments are rolled out at a time. A MachineDeployment keeps its turn until its
+// rollout is complete. After an automatic rollback, no other MachineDeployment begins its rollout until the template of
+// the failed one changes, or a person retries its rollout.
+type RolloutTurns struct {
+	// How many MachineDeployments are rolled out at a time.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	MaxConcurrent int32 `json:"maxConcurrent"`
+	// How long no rollout begins after a rollout is complete; 0 by default.
+	// +optional
+	PauseBetween *metav1.Duration `json:"pauseBetween,omitempty"`
 }
 
 // RolloutPolicyTarget selects the MachineDeployments and MachineSets that match both fields.

@@ -88,6 +88,7 @@ const (
 	ReasonDeploymentResumed          = "DeploymentResumed"          // an operator resumed the deployment
 	ReasonRolloutHeld                = "RolloutHeld"                // an operator cancelled the rollout
 	ReasonRolloutWaiting             = "RolloutWaiting"             // the rollout waits at a pause point
+	ReasonWaitingForTurn             = "WaitingForTurn"             // other deployments of the policy are rolled out first
 	ReasonInvalid                    = "Invalid"                    // the deployment is invalid and must be corrected
 	ReasonDeploymentRollback         = "DeploymentRollback"         // the deployment returns to an earlier revision
 	// Degraded: the deployment was rolled back automatically
@@ -158,6 +159,7 @@ const (
 	BlockedByPause             = "Paused"            // an operator paused the object
 	BlockedByStoppedScaleUp    = "ScaleUpBlocked"    // the set must not create machines now
 	BlockedByRolloutStep       = "Step"              // a step of the rollout lasts for a while
+	BlockedByTurn              = "Turn"              // other deployments of the policy are rolled out first
 	BlockedByUnavailableTarget = "TargetUnavailable" // the target cluster does not answer
 )
 

@@ -48,6 +48,7 @@ const (
 	StepAwaitReplacements      = "await-replacements"   // the workflow waits for machines that are being replaced
 	StepAwaitApproval          = "await-approval"       // the workflow waits for an operator
 	StepAwaitPausePoint        = "await-step"           // the rollout waits at a pause point
+	StepAwaitTurn              = "await-turn"           // other deployments of the policy are rolled out first
 	StepDeploymentPaused       = "paused"               // an operator paused the deployment
 	StepDeploymentInvalid      = "invalid"              // the deployment is invalid and must be corrected
 	StepGuardSecrets           = "guard-secrets"        // finalizers are set on Secrets

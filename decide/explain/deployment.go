@@ -27,9 +27,11 @@ type Deployment struct {
 	// step.
 	RolloutStep    string
 	RolloutStepEnd time.Time
-	Sets           []MachineSet // the deployment's sets; their Machines are empty
-	Machines       []Machine
-	MachineCount   int // existing or wanted number of machines, whichever is larger
+	// Turn says which deployment of the policy is rolled out first; nil: the deployment does not wait for its turn.
+	Turn         *rollout.TurnWait
+	Sets         []MachineSet // the deployment's sets; their Machines are empty
+	Machines     []Machine
+	MachineCount int // existing or wanted number of machines, whichever is larger
 }
 
 // BlockedSummary returns the Summary of the deployment, its sets and its machines.
@@ -102,6 +104,8 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 	w := WaitState{Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message}
 	object := d.kubectlArguments()
 	switch c.Reason {
+	case vocabulary.ReasonWaitingForTurn:
+		return d.turnWaitState(w)
 	case vocabulary.ReasonInvalid:
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
@@ -149,6 +153,22 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		w.Command = d.rolloutCommand("status")
 	default:
 		return WaitState{}
+	}
+	return w
+}
+
+// turnWaitState returns the WaitState of a deployment that waits for its turn.
+func (d Deployment) turnWaitState(w WaitState) WaitState {
+	w.Blockers = []string{vocabulary.BlockedByTurn}
+	w.Command = "kubectl get rolloutpolicies -n " + d.Namespace + " -o yaml"
+	if d.Turn == nil {
+		return w
+	}
+	if d.Turn.Sibling != "" {
+		w.Command = "millwright rollout status " + d.Namespace + "/" + d.Turn.Sibling
+	}
+	if !d.Turn.Until.IsZero() {
+		w.NextEvent, w.NextEventTime = PhraseForms{Singular: "the next rollout begins"}, d.Turn.Until
 	}
 	return w
 }

@@ -10,6 +10,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
 	"millwright/decide/explain"
+	"millwright/decide/rollout"
 )
 
 func parseClockTime(clock string) time.Time {
@@ -394,6 +395,19 @@ func TestOwnWaitsOfDeployment(t *testing.T) {
 		"9: it was cancelled":      {explain.Deployment{HasPendingChanges: true, Conditions: progressing("RolloutHeld", "held by ann (bad)")}, "Hold", "held by ann (bad) (since 09:00:00 UTC); nothing is rolled out until somebody resumes it; `millwright rollout resume shop/d`"},
 		"9: it waits for approval": {explain.Deployment{Conditions: progressing("RolloutWaiting", "step 1 of 2")}, "Approval", "step 1 of 2 (since 09:00:00 UTC); `millwright rollout approve shop/d --reason …`"},
 		"a step lasts":             {explain.Deployment{RolloutStep: "step 1 of 2", RolloutStepEnd: parseClockTime("10:30:00"), Conditions: progressing("RolloutWaiting", "step 1 of 2 until 10:30:00 UTC")}, "Step", "step 1 of 2 (since 09:00:00 UTC); the next step begins at 10:30:00 UTC; `millwright rollout approve shop/d --reason …`"},
+		"another one is first": {
+			explain.Deployment{Turn: &rollout.TurnWait{Sibling: "a"}, Conditions: progressing("WaitingForTurn", "a is first")},
+			"Turn",
+			"a is first (since 09:00:00 UTC); `millwright rollout status shop/a`",
+		},
+		"a pause between rollouts": {
+			explain.Deployment{
+				Turn:       &rollout.TurnWait{Until: parseClockTime("10:30:00")},
+				Conditions: progressing("WaitingForTurn", "RolloutPolicy fleet pauses for 2h after each rollout"),
+			},
+			"Turn",
+			"RolloutPolicy fleet pauses for 2h after each rollout (since 09:00:00 UTC); the next rollout begins at 10:30:00 UTC; `kubectl get rolloutpolicies -n shop -o yaml`",
+		},
 		"an extension": {
 			explain.Deployment{IsClusterAPI: true, Conditions: progressing("ExtensionFailed", "no extension says it")},
 			"ExtensionFailed",

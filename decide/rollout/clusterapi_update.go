@@ -170,7 +170,7 @@ func (p *planner) hasTransfers() bool {
 // askExtension sends a request to the extension for each set without an answer. After a failed request, askExtension
 // waits ExtensionRetryInterval before the retry.
 func (p *planner) askExtension(d *Decision) {
-	if p.facts.StopReason() != "" || p.currentSet == nil || p.currentSet.UID == "" {
+	if p.stopReason() != "" || p.currentSet == nil || p.currentSet.UID == "" {
 		return
 	}
 	for _, set := range p.inPlaceCandidateSets() {

@@ -117,7 +117,8 @@ type Decision struct {
 	NoSet    bool        // the template has no set, and this decision creates none
 	Complete bool        // the number of machines is as wanted, and all have the current template
 	Pause    *PausePoint // the rollout step at which the deployment waits; nil: none
-	HoldBy   string      // why the rollout waits: Paused, Held, Step, Invalid or Machines; empty: it does not wait
+	Turn     *TurnWait   `json:",omitempty"` // why other deployments of the policy are rolled out first; nil: none is
+	HoldBy   string      // why the rollout waits: Paused, Held, Turn, Step, Invalid or Machines; empty: it does not wait
 	Hold     string      // HoldBy as a sentence
 	Late     bool        // the progress deadline has passed
 	Recheck  time.Time   // time of the next decision if no object changes; zero: never
@@ -193,7 +194,8 @@ func (p *planner) unrecordedProgress(record Progress) *Progress {
 	known := p.facts.Progress
 	if record.Revision == known.Revision && record.Set == known.Set {
 		same := record.Step == known.Step && record.Reached.Equal(known.Reached) && record.Attempt == known.Attempt &&
-			record.Completed.Equal(known.Completed) && record.Good == known.Good && record.Pin == known.Pin
+			record.Completed.Equal(known.Completed) && record.Good == known.Good && record.Pin == known.Pin &&
+			record.Turn.equals(known.Turn)
 		if same && slices.Equal(record.Failed, known.Failed) {
 			return nil
 		}

@@ -91,6 +91,9 @@ func (o Facts) pendingReplacementWork() attention.Decision {
 	return attention.DecisionIf(waiting+running > 0, attention.NeedReplacement, says, running, waiting)
 }
 
+// isFrozen reports whether the label freeze stops the creation of machines.
+func (o Facts) isFrozen() bool { return o.MCM.Frozen }
+
 // missingClass names the missing class of an old set; empty: none is missing.
 func (s MachineSet) missingClass() string { return s.MCM.MissingClass }
 

@@ -54,6 +54,7 @@ type Progress struct {
 	// FormerGood is the name of the set to which an automatic rollback during the bake time returns; empty: none.
 	FormerGood string
 	Pin        *Pin // nil: no pin
+	Turn       Turn
 }
 
 // Member is a machine of a set.
@@ -148,6 +149,7 @@ type Settings struct {
 	HistoryLimit            *int           // number of old sets without machines to keep; nil: keep all
 	ProgressDeadline        *time.Duration // longest time without progress; nil: unlimited
 	RollbackPolicy          AutoRollback
+	Turns                   Turns
 }
 
 // OperatorRequests holds the requests of people.

@@ -97,6 +97,9 @@ func (p *planner) beginPin() (d Decision, found bool) {
 	if pin == nil || lacks != "" {
 		return d, false
 	}
+	if p.turnWait != nil && p.isNewAttempt() { // a rollout that waits for its turn has no record
+		record = p.newAttemptProgress()
+	}
 	record.Pin = pin
 	d.Record, d.Why = p.unrecordedProgress(record), pin.Sentence(p.highestRevision(), p.facts.Now)
 	d.limitLists()
@@ -152,7 +155,7 @@ func (p *planner) requestedPin() *Pin {
 // revision whose rollout was complete, because otherwise Millwright could alternate forever between two bad revisions.
 func (p *planner) automaticPin(record Progress) *Pin {
 	to := p.lastGoodSet()
-	if to == nil || p.pin != nil || p.facts.StopReason() != "" || !p.isAutoRollbackActive(record) {
+	if to == nil || p.pin != nil || p.stopReason() != "" || !p.isAutoRollbackActive(record) {
 		return nil
 	}
 	a := p.facts.RollbackPolicy

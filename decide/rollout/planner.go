@@ -41,6 +41,9 @@ type planner struct {
 	terminatingMachineCount int        // number of machines of sets that are being deleted
 	stepMachineCount        int        // number of new machines that the current rollout step requires
 	idleReason              string     // the reason why no size changes
+	turn                    Turn       // the turn to record
+	takesTurn               bool       // the deployment takes its turn now, and begins its rollout later
+	turnWait                *TurnWait  // why the rollout does not begin; nil: it is the deployment's turn, or it needs none
 }
 
 // newPlanner returns the planner of these facts. The facts must be sorted.
@@ -71,6 +74,7 @@ func newPlanner(o Facts) *planner {
 	for _, set := range p.sets {
 		set.canRevertScaleDown = p.isOnlyScaling()
 	}
+	p.planTurn()
 	return p
 }
 

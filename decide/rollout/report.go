@@ -62,7 +62,7 @@ func (p *planner) hasProgressed() bool {
 	}
 	rests := []string{
 		vocabulary.ReasonDeploymentPaused, vocabulary.ReasonDeploymentResumed, vocabulary.ReasonRolloutHeld,
-		vocabulary.ReasonRolloutWaiting, vocabulary.ReasonNewMachineSetAvailable, "",
+		vocabulary.ReasonRolloutWaiting, vocabulary.ReasonWaitingForTurn, vocabulary.ReasonNewMachineSetAvailable, "",
 	}
 	return slices.Contains(rests, p.facts.reportedCondition(vocabulary.ConditionProgressing).Reason)
 }
@@ -80,7 +80,7 @@ func (p *planner) isNewAttempt() bool {
 func (p *planner) progressDeadline() time.Time {
 	last := p.facts.reportedCondition(vocabulary.ConditionProgressing)
 	late := last.Reason == vocabulary.ReasonProgressDeadlineExceeded
-	if p.facts.ProgressDeadline == nil || late || p.isOnlyScaling() || p.facts.StopReason() != "" ||
+	if p.facts.ProgressDeadline == nil || late || p.isOnlyScaling() || p.stopReason() != "" ||
 		last.LastUpdateTime.IsZero() ||
 		p.isComplete() ||
 		p.hasProgressed() {
@@ -225,7 +225,7 @@ func (p *planner) progressingConditionWithoutTimes(was string) Condition {
 		)
 	}
 	// If only the number of machines changed, there is no rollout.
-	scaled := p.isOnlyScaling() && counts.Replicas == here && p.facts.StopReason() == ""
+	scaled := p.isOnlyScaling() && counts.Replicas == here && p.stopReason() == ""
 	return cmp.Or(
 		list.ValueIf(
 			p.facts.InvalidReason != "",
@@ -255,6 +255,8 @@ func (p *planner) progressingConditionWithoutTimes(was string) Condition {
 			Condition{Status: "False", Reason: vocabulary.ReasonMachineSetCreateError, Message: p.facts.CreationError}),
 		list.ValueIf(p.facts.CreationProblem.Reason != "" && p.currentSet == nil && !p.facts.Deleting,
 			Condition{Status: "False", Reason: p.facts.CreationProblem.Reason, Message: p.facts.CreationProblem.Message}),
+		list.ValueIf(p.stopReason() != "" && !p.facts.Deleting,
+			Condition{Status: "Unknown", Reason: vocabulary.ReasonWaitingForTurn, Message: p.stopReason()}),
 		p.runningProgressingCondition(was, done),
 	)
 }

@@ -148,7 +148,8 @@ func (at *PausePoint) ReachedClause() string {
 // record does not change, and all steps are skipped.
 func (p *planner) currentProgress() (Progress, *PausePoint) {
 	record := p.facts.Progress
-	if p.currentSet == nil || p.pin != nil {
+	record.Turn = p.turn
+	if p.currentSet == nil || p.pin != nil || p.turnWait != nil {
 		return record, nil
 	}
 	if p.isNewAttempt() {
@@ -171,7 +172,13 @@ func (p *planner) currentProgress() (Progress, *PausePoint) {
 // newAttemptProgress returns the record for a new attempt.
 func (p *planner) newAttemptProgress() Progress {
 	was := p.facts.Progress
-	record := Progress{Revision: p.highestRevision(), Set: p.templateSet.Name, Attempt: p.retryCount(), Good: was.Good}
+	record := Progress{
+		Revision: p.highestRevision(),
+		Set:      p.templateSet.Name,
+		Attempt:  p.retryCount(),
+		Good:     was.Good,
+		Turn:     p.turn,
+	}
 	if was.Set == record.Set && was.Revision == record.Revision {
 		for _, m := range p.templateSet.Machines {
 			record.FormerMachines = phrase.LaterTime(record.FormerMachines, m.CreatedAt)

@@ -103,7 +103,9 @@ func (o Facts) remainingWork(d Decision) attention.Decision {
 	calm := attention.Decision{Why: d.Why}
 	return cmp.Or(
 		attention.DecisionIf(d.HasActions(), attention.NeedScaling, "%s", d.Why),
-		attention.DecisionIf(d.Rolling && d.HoldBy != HeldByCancel, attention.NeedRollout, "%s", d.Why),
+		attention.DecisionIf(
+			d.Rolling && d.HoldBy != HeldByCancel || d.HoldBy == HeldByTurn, attention.NeedRollout, "%s", d.Why,
+		),
 		o.pendingReplacementWork(),
 		calm.PrecedingDecisionIf(!d.Recheck.IsZero(), attention.NeedScaling, "%s; it waits for the time to pass", d.Why),
 		calm,
@@ -116,6 +118,7 @@ const (
 	HeldByPause       = "Paused"
 	HeldByStep        = "Step"
 	HeldByMachines    = "Machines"
+	HeldByTurn        = "Turn"    // other deployments of the policy are rolled out first
 	HeldByInvalidSpec = "Invalid" // the deployment is invalid
 )
 
@@ -143,7 +146,7 @@ func (p *planner) tearDownSets() Decision {
 // resizeSets sets each set's size according to the strategy.
 func (p *planner) resizeSets() {
 	p.acknowledgeMoves()
-	if p.facts.StopReason() != "" || p.currentSet == nil {
+	if p.stopReason() != "" || p.currentSet == nil {
 		p.followReplicas()
 		return
 	}
@@ -173,7 +176,7 @@ func (p *planner) resizeSets() {
 func (p *planner) decideSizes() Decision {
 	record, pause := p.currentProgress()
 	p.resizeSets()
-	stopped := p.facts.StopReason()
+	stopped := p.stopReason()
 	d := Decision{
 		Rolling:  p.hasOldMachines() && p.currentSet != nil,
 		NoSet:    p.currentSet == nil,
@@ -197,6 +200,9 @@ func (p *planner) decideSizes() Decision {
 		d.limitRecheckTime(pause.Until)
 	}
 	d.limitRecheckTime(p.facts.recheckTime())
+	if p.turnWait != nil {
+		d.limitRecheckTime(p.turnWait.Until)
+	}
 	p.setHold(&d, stopped)
 	d.Why = p.decisionSentence(d)
 	return d
@@ -207,6 +213,8 @@ func (p *planner) setHold(d *Decision, stopped string) {
 	switch {
 	case p.facts.Paused:
 		d.HoldBy, d.Hold = HeldByPause, stopped
+	case p.facts.HoldReason == "" && p.turnWait != nil:
+		d.HoldBy, d.Hold, d.Turn = HeldByTurn, phrase.TruncateText(stopped, maxReasonBytes), p.turnWait
 	case stopped != "":
 		d.HoldBy, d.Hold = HeldByCancel, phrase.TruncateText(stopped, maxReasonBytes)
 	case d.NoSet:
@@ -286,16 +294,20 @@ func (p *planner) exclusiveDecision() (d Decision, found bool) {
 	switch r, owned := p.requestedRollback(), p.changeOwnership(); {
 	case p.facts.suspensionReason() != "":
 		why := phrase.TruncateText(p.facts.suspensionReason(), maxReasonBytes)
-		return Decision{HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why}, true
+		return Decision{
+			HoldBy: HeldByPause, Hold: why, Complete: p.isComplete(), Why: why, Record: p.recordOfTurn(),
+		}, true
 	case p.facts.Deleting:
 		return p.tearDownSets(), true
 	case p.facts.InvalidReason != "":
 		why := phrase.TruncateText(p.facts.InvalidReason, maxReasonBytes)
-		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why}, true
+		return Decision{HoldBy: HeldByInvalidSpec, Hold: why, Why: why, Record: p.recordOfTurn()}, true
 	case owned.HasActions():
 		return owned, true
 	case r != nil && !p.facts.Paused:
 		return Decision{Rollback: r, Why: r.Why}, true
+	case p.takesTurn:
+		return p.takeTurn(), true
 	}
 	if p.facts.markChosenMachines(&d); d.HasActions() {
 		d.limitLists()
@@ -342,7 +354,7 @@ func (p *planner) alignSetsWithDeployment() (d Decision) {
 
 // createTemplateSet creates the set of the template, unless the deployment is stopped or must not create sets.
 func (p *planner) createTemplateSet() (d Decision, found bool) {
-	if p.facts.StopReason() != "" || p.facts.CreationProblem.Reason != "" { // the existing sets follow spec.replicas
+	if p.stopReason() != "" || p.facts.CreationProblem.Reason != "" { // the existing sets follow spec.replicas
 		return d, false
 	}
 	if why := p.facts.creationBlocker(); why != "" {
@@ -367,59 +379,11 @@ func (p *planner) decideScaleUp(d *Decision) {
 	default:
 		d.AllowScaleUp = append(d.AllowScaleUp, p.currentSet.asTarget("it is the current set"))
 	}
-	if p.facts.StopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
+	if p.stopReason() != "" || !p.facts.isInPlace() && p.facts.Strategy != OnDelete {
 		return
 	}
 	mayCreate := func(set *setPlan) bool { return !set.ScaleUpDisabled && (set.size > 0 || set.activeMachineCount > 0) }
 	d.ForbidScaleUp = targetsOfSets(list.Filter(p.oldSets(), mayCreate), "it is old: its machines are not created again")
-}
-
-// changeOwnership releases sets that the selector no longer matches, and adopts matching sets without a controller.
-// Sets are released and adopted before the planner decides whether the template has a set.
-func (p *planner) changeOwnership() Decision {
-	const foreign, ours = "the selector does not match its labels", "the selector matches its labels, and it has no owner"
-	adoptable := list.Filter(p.facts.Orphans, func(s Orphan) bool { return s.MatchesSelector && !s.Deleting })
-	d := Decision{
-		SetChanges: SetChanges{
-			Release: targetsOfSets(list.Filter(p.sets, func(set *setPlan) bool { return set.isUnselected() }), foreign),
-			Adopt: list.Map(
-				adoptable,
-				func(s Orphan) ObjectTarget {
-					return ObjectTarget{Name: s.Name, UID: s.UID, Version: s.Version, Why: ours}
-				},
-			),
-		},
-	}
-	d.limitLists()
-	d.Why = strings.Join(phrase.NonEmptyTexts(
-		phrase.TextIf(len(d.Release) > 0, "release %s: %s", phrase.CountText(len(d.Release), "set"), foreign),
-		phrase.TextIf(len(d.Adopt) > 0, "adopt %s: %s", phrase.CountText(len(d.Adopt), "set"), ours),
-	), "; ")
-	return d
-}
-
-// maxReleasedSets is how many released sets may lack an owner before the deployment stops creating sets. Source: own
-// choice, because a person may release one set on purpose.
-const maxReleasedSets = 2
-
-// creationBlocker returns the reason why no set is created for a template without a set; empty: a set is created.
-func (o Facts) creationBlocker() string {
-	leaving := list.FindFirst(o.Sets, func(s MachineSet) bool {
-		return s.Current && s.Deleting && (s.Orphaning || s.HasFinalizer && len(s.Machines) == 0)
-	})
-	released := list.CountWhere(o.Orphans, func(s Orphan) bool { return s.Released && !s.Deleting })
-	return cmp.Or(
-		phrase.TextIf(
-			leaving.Name != "",
-			"set %s is being deleted and has let go of its machines: when it is gone, a new one takes them",
-			leaving.Name,
-		),
-		phrase.TextIf(
-			released >= maxReleasedSets,
-			"%d sets that were released have no owner: something changes the labels of the sets that are created",
-			released,
-		),
-	)
 }
 
 // templateSetCreationDecision returns the SetCreation of the current template's set, with the size that resizeSets

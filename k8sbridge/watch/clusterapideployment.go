@@ -8,10 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/attention"
 	"millwright/decide/rollout"
 	observecache "millwright/observe/cache"
@@ -24,7 +26,9 @@ import (
 // handleClusterAPIDeployment enqueues a deployment of Cluster API. handleClusterAPIDeployment also enqueues the sets
 // if a field that they read changed.
 func (b *Bridge) handleClusterAPIDeployment(e event, d *clusterv1.MachineDeployment) {
-	if b.handleOwnedObject(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d)).childrenChanged {
+	c := b.handleOwnedObject(e, run.KindClusterAPIDeployment, "", clusterAPIDeploymentFingerprints(d))
+	enqueueNextTurns(b, e, c, run.KindClusterAPIDeployment, b.clusterAPICache.DeploymentsOfNamespace(d.Namespace))
+	if c.childrenChanged {
 		b.enqueueClusterAPISets(func(s *clusterv1.MachineSet) bool {
 			return s.Namespace == d.Namespace && s.Labels[clusterv1.MachineDeploymentNameLabel] == d.Name
 		}, e.toSignalRequest())
@@ -66,6 +70,10 @@ func clusterAPIDeploymentFingerprints(d *clusterv1.MachineDeployment) fingerprin
 			d.Annotations[v1alpha1.AnnotationClusterAPIDrain],
 			d.Labels,
 			capiset.DoesRolloutStandStill(d),
+		),
+		turnHash: turnHash(
+			deployment.RecordedRollout(d),
+			meta.IsStatusConditionFalse(d.Status.Conditions, vocabulary.ConditionProgressing),
 		),
 		hasFinalizer: hasFinalizer(d, capi.Finalizer),
 	}

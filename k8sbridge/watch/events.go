@@ -81,9 +81,11 @@ func (b *Bridge) handleEvent(e event) {
 	case *v1alpha1.MachineSet:
 		b.handleSet(e, object)
 	case *v1alpha1.MachineDeployment:
-		if b.handleOwnedObject(e, run.KindMachineDeployment, "", deploymentFingerprints(object)).childrenChanged {
+		c := b.handleOwnedObject(e, run.KindMachineDeployment, "", deploymentFingerprints(object))
+		if c.childrenChanged {
 			enqueueObjects(b, run.KindMachineSet, b.cluster.SetsOfOwner(string(object.UID)), e.toSignalRequest(), 0)
 		}
+		enqueueNextTurns(b, e, c, run.KindMachineDeployment, b.cluster.Deployments(object.Namespace))
 	case *v1alpha1.MachineClass:
 		b.handleClass(e, object)
 	case *v1alpha1.RolloutPolicy: // the policy's selector may have changed: enqueue the whole namespace
@@ -170,6 +172,19 @@ func (b *Bridge) enqueueDeploymentsAndSets(namespace string, w signalRequest) {
 		}
 		return true
 	})
+}
+
+// enqueueNextTurns enqueues the deployments that take turns with the deployment of an event, if the event may let one of
+// them begin its rollout. The deployment's former labels may have matched another policy, so all deployments of the
+// namespace that take turns are enqueued.
+func enqueueNextTurns[D metav1.Object](b *Bridge, e event, c fingerprintChange, kind run.Kind, all []D) {
+	if !c.turnChanged && (c.isNew || !c.specChanged) {
+		return
+	}
+	next := slices.DeleteFunc(slices.Clone(all), func(d D) bool {
+		return d.GetName() == e.object.GetName() || b.cluster.PolicyOfObject(d).PolicySpec().Turns == nil
+	})
+	enqueueObjects(b, kind, next, e.toSignalRequest(), 0)
 }
 
 // enqueueMachinesOfNode enqueues the machines that depend on a node. enqueueMachinesOfNode also enqueues the sets of
@@ -306,6 +321,7 @@ type fingerprintChange struct {
 	specChanged       bool
 	childrenChanged   bool
 	healthChanged     bool
+	turnChanged       bool // the turn of a deployment, or what other deployments read about it
 	deploymentChanged bool
 	nodeChanged       bool // a machine depends on another node than before
 	// the object has (or had, if deleted) no controller, and a parent fingerprint changed
@@ -344,6 +360,7 @@ func (b *Bridge) compareAndStoreFingerprints(e event, now fingerprints) fingerpr
 		c.isNew, c.specChanged, c.childrenChanged, c.healthChanged, c.deploymentChanged = !e.isDeleted, true, true, true, c.deploymentChanged ||
 			e.isDeleted
 		c.enqueuesParentsNow, c.enqueuesParentsDebounced = e.isDeleted, true
+		c.turnChanged = e.isDeleted
 		c.nodeChanged, c.drainChanged, c.becameOutOfRange = false, e.isDeleted &&
 			before.isDraining, known &&
 			c.becameOutOfRange
@@ -362,6 +379,7 @@ func diffFingerprints(before, now fingerprints) fingerprintChange {
 		specChanged:              now.specHash != before.specHash || before.hasFinalizer && !now.hasFinalizer,
 		childrenChanged:          now.childrenHash != before.childrenHash,
 		healthChanged:            now.healthHash != before.healthHash,
+		turnChanged:              now.turnHash != before.turnHash,
 		deploymentChanged:        now.fieldsForDeployment != before.fieldsForDeployment,
 		nodeChanged:              now.nodeName != before.nodeName,
 		drainChanged:             before.isDraining && !now.isDraining || before.isQueuedForDrain && !now.isQueuedForDrain,

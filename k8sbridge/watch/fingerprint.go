@@ -31,6 +31,8 @@ type fingerprints struct {
 	// the other fields of a machine, or the progress of a set; a change signals the controller's workflow debounced
 	debouncedParentHash uint64
 	childrenHash        uint64 // a change signals the workflows of the controlled objects at once
+	// the turn of a deployment; a change signals the workflows of the deployments that take turns with it at once
+	turnHash uint64
 	// the health of a node; a change signals the machine's workflow even while the machine is being deleted
 	healthHash uint64
 	parentName string // name of the controller
@@ -206,12 +208,25 @@ func machineSetFingerprints(s *v1alpha1.MachineSet) fingerprints {
 func deploymentFingerprints(d *v1alpha1.MachineDeployment) fingerprints {
 	_, paused := d.Annotations[v1alpha1.AnnotationPaused]
 	_, unfrozen := d.Annotations[v1alpha1.AnnotationUnfreeze]
+	isProgressingFalse := slices.ContainsFunc(d.Status.Conditions, func(c v1alpha1.MachineDeploymentCondition) bool {
+		return c.Type == v1alpha1.MachineDeploymentProgressing && c.Status == v1alpha1.ConditionFalse
+	})
 	return fingerprints{
 		specHash: hashParts(d.UID, d.Spec, d.Generation, isDeleting(d), cache.IsOrphaning(d), foreignMetadata(d)),
 		// the labels are included because a RolloutPolicy selects deployments by labels
 		childrenHash: hashParts(d.UID, d.Spec.Template, paused, d.Labels, unfrozen, set.DoesRolloutStandStill(d)),
+		turnHash:     turnHash(d.Status.Rollout, isProgressingFalse),
 		hasFinalizer: cache.HasFinalizer(d.Finalizers),
 	}
+}
+
+// turnHash returns a hash of what other deployments read in the status of a deployment to decide whether it is their
+// turn. isProgressingFalse is true if the condition Progressing is False.
+func turnHash(r *v1alpha1.RolloutStatus, isProgressingFalse bool) uint64 {
+	if r == nil {
+		r = &v1alpha1.RolloutStatus{}
+	}
+	return hashParts(r.Turn, r.Pin, r.Set, r.Revision, r.Attempt, isProgressingFalse)
 }
 
 // classFingerprints returns the fingerprints of a class. A new generation signals the class's workflow and the

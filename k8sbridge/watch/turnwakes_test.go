@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"millwright/api/v1alpha1"
@@ -48,4 +49,62 @@ func TestEndOfADrainSignalsTheNextMachine(t *testing.T) {
 			})
 		})
 	}
+}
+
+// policyWithTurns returns a policy that limits the rollouts of all deployments of the namespace.
+func policyWithTurns() *v1alpha1.RolloutPolicy {
+	return &v1alpha1.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "fleet", UID: "uid-fleet"},
+		Spec:       v1alpha1.RolloutPolicySpec{Turns: &v1alpha1.RolloutTurns{MaxConcurrent: 1}},
+	}
+}
+
+// What lets another deployment begin its rollout signals this deployment. Nothing of the waiting deployment changes, so
+// without this signal it would wait for the next resync.
+func TestEndOfATurnSignalsTheOtherDeployments(t *testing.T) {
+	d, e := signalWithStartLine(testDeployment()), signalWithStartLine(otherDeployment())
+	withTurn := func(d *v1alpha1.MachineDeployment) {
+		d.Status.Rollout = d.Status.Rollout.DeepCopy()
+		d.Status.Rollout.Turn = &v1alpha1.RolloutTurn{Since: creationTime}
+	}
+	withEndedTurn := func(d *v1alpha1.MachineDeployment) {
+		withTurn(d)
+		d.Status.Rollout.Turn.EndedAt = &creationTime
+	}
+	withPin := func(d *v1alpha1.MachineDeployment) {
+		withTurn(d)
+		d.Status.Rollout.Pin = &v1alpha1.RolloutPin{Set: "s", Revision: 1, Since: creationTime, Reason: "bad"}
+	}
+	withPause := func(d *v1alpha1.MachineDeployment) { withTurn(d); d.Spec.Paused, d.Generation = true, 2 }
+	withRetry := func(d *v1alpha1.MachineDeployment) {
+		withTurn(d)
+		d.Annotations[v1alpha1.AnnotationRolloutRetry] = "2/1 ann: quota is back"
+	}
+	withFailure := func(d *v1alpha1.MachineDeployment) {
+		withTurn(d)
+		for i := range d.Status.Conditions {
+			if d.Status.Conditions[i].Type == v1alpha1.MachineDeploymentProgressing {
+				d.Status.Conditions[i].Status = v1alpha1.ConditionFalse
+			}
+		}
+	}
+	withCounts := func(d *v1alpha1.MachineDeployment) { withTurn(d); d.Status.ReadyReplicas = 7 }
+	rolling := changedCopy(deploymentDuringRollout(), withTurn)
+	stack := append(objectsDuringRollout(withTurn), otherDeployment())
+	limited := append(append([]runtime.Object{}, stack...), policyWithTurns())
+	change := func(change func(*v1alpha1.MachineDeployment)) func(*bridgeTestEnv) {
+		return putChangedObject(rolling, change)
+	}
+	assertDeploymentsSignaled(t, limited, []signalTestCase{
+		{"its turn ends", nil, change(withEndedTurn), []string{e}},
+		{"its rollout failed", nil, change(withPin), []string{e}},
+		{"it cannot go on", nil, change(withFailure), []string{e}},
+		{"a person pauses it", nil, change(withPause), []string{d, e}},
+		{"a person retries it", nil, change(withRetry), []string{d, e}},
+		{"its status counts others", nil, change(withCounts), nil},
+		{"it is gone", nil, func(w *bridgeTestEnv) { w.deleteObject(rolling) }, []string{e}},
+	})
+	assertDeploymentsSignaled(t, stack, []signalTestCase{
+		{"without a limit", nil, change(withEndedTurn), nil},
+	})
 }

@@ -32,6 +32,11 @@ func (c *Cluster) Deployment(key string) (*v1alpha1.MachineDeployment, bool) {
 	return getByKey[*v1alpha1.MachineDeployment](c.Informers[DeploymentsResource], key)
 }
 
+// Deployments returns the MachineDeployments of a namespace, unsorted.
+func (c *Cluster) Deployments(namespace string) []*v1alpha1.MachineDeployment {
+	return IndexedObjects[*v1alpha1.MachineDeployment](c.Informers[DeploymentsResource], cache.NamespaceIndex, namespace)
+}
+
 // Class returns a MachineClass from the cache.
 func (c *Cluster) Class(key string) (*v1alpha1.MachineClass, bool) {
 	return getByKey[*v1alpha1.MachineClass](c.Informers[ClassesResource], key)

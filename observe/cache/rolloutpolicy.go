@@ -16,10 +16,12 @@ import (
 // PolicyOfObject returns from the cache the RolloutPolicy that applies to a MachineDeployment, or to a MachineSet
 // without a deployment; nil if no policy applies.
 func (c *Cluster) PolicyOfObject(o metav1.Object) *v1alpha1.RolloutPolicy {
-	return FirstMatchingPolicy(
-		IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[RolloutPoliciesResource], cache.NamespaceIndex, o.GetNamespace()),
-		o,
-	)
+	return FirstMatchingPolicy(c.RolloutPolicies(o.GetNamespace()), o)
+}
+
+// RolloutPolicies returns the RolloutPolicies of a namespace from the cache.
+func (c *Cluster) RolloutPolicies(namespace string) []*v1alpha1.RolloutPolicy {
+	return IndexedObjects[*v1alpha1.RolloutPolicy](c.Informers[RolloutPoliciesResource], cache.NamespaceIndex, namespace)
 }
 
 // LivePolicyOfObject does the same as PolicyOfObject, but reads from the API server.
@@ -46,7 +48,12 @@ func FirstMatchingPolicy(policies []*v1alpha1.RolloutPolicy, o metav1.Object) *v
 // policySelectsObject reports whether a policy applies to an object of its namespace. A target whose selector does not
 // parse selects nothing.
 func policySelectsObject(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
-	return len(p.Spec.Targets) == 0 || slices.ContainsFunc(p.Spec.Targets, func(t v1alpha1.RolloutPolicyTarget) bool {
+	return len(p.Spec.Targets) == 0 || indexOfTarget(p, o) >= 0
+}
+
+// indexOfTarget returns the index of the first target of a policy that selects an object; -1 if there is none.
+func indexOfTarget(p *v1alpha1.RolloutPolicy, o metav1.Object) int {
+	return slices.IndexFunc(p.Spec.Targets, func(t v1alpha1.RolloutPolicyTarget) bool {
 		if t.Name != "" && t.Name != o.GetName() {
 			return false
 		}
@@ -55,5 +62,28 @@ func policySelectsObject(p *v1alpha1.RolloutPolicy, o metav1.Object) bool {
 		}
 		selector, err := metav1.LabelSelectorAsSelector(t.Selector)
 		return err == nil && selector.Matches(labels.Set(o.GetLabels()))
+	})
+}
+
+// HasEarlierTurn reports whether the turn of a deployment is before the turn of another deployment of the same policy:
+// the targets of the policy are in order, and the deployments of one target are in the order of their names.
+func HasEarlierTurn(p *v1alpha1.RolloutPolicy, a, b metav1.Object) bool {
+	return cmp.Or(cmp.Compare(indexOfTarget(p, a), indexOfTarget(p, b)), cmp.Compare(a.GetName(), b.GetName())) < 0
+}
+
+// SiblingsInTurns returns the other deployments to which a deployment's policy applies, if the policy limits how many of
+// them are rolled out at a time; otherwise nil.
+func SiblingsInTurns[T metav1.Object](
+	policy *v1alpha1.RolloutPolicy,
+	policies []*v1alpha1.RolloutPolicy,
+	d T,
+	all []T,
+) []T {
+	if policy.PolicySpec().Turns == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(o T) bool {
+		of := FirstMatchingPolicy(policies, o)
+		return o.GetName() == d.GetName() || of == nil || of.Name != policy.Name
 	})
 }

@@ -1,6 +1,7 @@
 package cache_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -49,4 +50,55 @@ func TestFirstMatchingPolicy(t *testing.T) {
 			assert.Equal(t, row.want, got.Name)
 		})
 	}
+}
+
+// The targets of a policy are in order, and the deployments of one target are in the order of their names.
+func TestSiblingsInTurns(t *testing.T) {
+	deployment := func(name, team string) *v1alpha1.MachineDeployment {
+		return &v1alpha1.MachineDeployment{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"team": team}}}
+	}
+	policy := func(name string, turns *v1alpha1.RolloutTurns, targets ...v1alpha1.RolloutPolicyTarget) *v1alpha1.RolloutPolicy {
+		return &v1alpha1.RolloutPolicy{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.RolloutPolicySpec{Targets: targets, Turns: turns},
+		}
+	}
+	one := &v1alpha1.RolloutTurns{MaxConcurrent: 1}
+	web := &metav1.LabelSelector{MatchLabels: map[string]string{"team": "web"}}
+	other := policy("a", nil, v1alpha1.RolloutPolicyTarget{Name: "other"})
+	fleet := policy(
+		"b",
+		one,
+		v1alpha1.RolloutPolicyTarget{Name: "z"},
+		v1alpha1.RolloutPolicyTarget{Selector: web},
+		v1alpha1.RolloutPolicyTarget{},
+	)
+	all := []*v1alpha1.MachineDeployment{
+		deployment(
+			"a",
+			"shop",
+		),
+		deployment("b", "shop"),
+		deployment("c", "web"),
+		deployment("other", "web"),
+		deployment("z", "shop"),
+	}
+	order := []string{"z", "c", "a", "b"}
+	for i, name := range order {
+		d := all[slices.IndexFunc(all, func(d *v1alpha1.MachineDeployment) bool { return d.Name == name })]
+		var siblings, earlier []string
+		for _, s := range cache.SiblingsInTurns(fleet, []*v1alpha1.RolloutPolicy{other, fleet}, d, all) {
+			siblings = append(siblings, s.Name)
+			if cache.HasEarlierTurn(fleet, s, d) {
+				earlier = append(earlier, s.Name)
+			}
+		}
+		assert.ElementsMatch(t, append(slices.Clone(order[:i]), order[i+1:]...), siblings, name)
+		assert.ElementsMatch(t, order[:i], earlier, name)
+	}
+	assert.Empty(
+		t,
+		cache.SiblingsInTurns(policy("b", nil), []*v1alpha1.RolloutPolicy{policy("b", nil)}, all[0], all),
+		"no limit",
+	)
+	assert.Empty(t, cache.SiblingsInTurns(nil, nil, all[0], all), "no policy")
 }

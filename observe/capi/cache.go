@@ -257,6 +257,13 @@ func (c *Cache) Deployments() []*clusterv1.MachineDeployment {
 	)
 }
 
+// DeploymentsOfNamespace returns all deployments of a namespace, unsorted.
+func (c *Cache) DeploymentsOfNamespace(namespace string) []*clusterv1.MachineDeployment {
+	return observecache.IndexedObjects[*clusterv1.MachineDeployment](
+		c.Cluster.Informer(DeploymentsResource), cache.NamespaceIndex, namespace,
+	)
+}
+
 // MachineSets returns all sets on which Millwright acts, unsorted.
 func (c *Cache) MachineSets() []*clusterv1.MachineSet {
 	return slices.DeleteFunc(

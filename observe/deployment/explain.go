@@ -40,6 +40,7 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, hold string, now ti
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
 		e.RolloutStep, e.RolloutStepEnd = p.ReachedClause(), p.Until
 	}
+	e.Turn = plan.Decision.Turn
 	for _, c := range plan.Status.Conditions {
 		// In these facts, only the condition Progressing has an update time. A new reason changes the update time of a
 		// condition, but not its transition time.

@@ -50,6 +50,9 @@ func RecordedProgress(r *v1alpha1.RolloutStatus) rollout.Progress {
 		FormerMachines: cache.TimeOrZero(r.FormerMachinesUntil),
 		FormerGood:     r.FormerGoodSet,
 	}
+	if r.Turn != nil {
+		p.Turn = rollout.Turn{Since: r.Turn.Since.Time, Ended: cache.TimeOrZero(r.Turn.EndedAt)}
+	}
 	if pin := r.Pin; pin != nil {
 		p.Pin = &rollout.Pin{
 			Set: pin.Set, Revision: pin.Revision, Since: pin.Since.Time, Why: pin.Reason, By: pin.RequestedBy,
@@ -82,6 +85,12 @@ func RolloutRecord(
 	}
 	if !p.FormerMachines.IsZero() {
 		r.FormerMachinesUntil = new(metav1.NewTime(p.FormerMachines))
+	}
+	if !p.Turn.Since.IsZero() {
+		r.Turn = &v1alpha1.RolloutTurn{Since: metav1.NewTime(p.Turn.Since)}
+	}
+	if !p.Turn.Ended.IsZero() {
+		r.Turn.EndedAt = new(metav1.NewTime(p.Turn.Ended))
 	}
 	if pin := p.Pin; pin != nil {
 		r.Pin = &v1alpha1.RolloutPin{

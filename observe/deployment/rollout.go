@@ -43,6 +43,7 @@ type ObjectTree struct {
 	GuardsNodes  bool
 	BehavesAsMCM bool                    // the flag --as-mcm; see cache.Cluster
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	Siblings     []ObjectTree            // the deployments that take turns with the deployment, without machines
 	// Absences are the times during which no worker was running.
 	Absences cache.WorkerAbsences
 }
@@ -51,7 +52,7 @@ type ObjectTree struct {
 func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 	// The version is read before the machines, so that the machines are at least as new.
 	sets, read := c.SetsOfOwner(string(d.UID)), c.ReachedVersion(cache.MachinesResource)
-	return ObjectTree{
+	f := ObjectTree{
 		Deployment:      d,
 		Sets:            sets,
 		Orphans:         c.SetsWithoutController(d),
@@ -64,6 +65,7 @@ func ReadTree(c *cache.Cluster, d *v1alpha1.MachineDeployment) ObjectTree {
 		Policy:          c.PolicyOfObject(d),
 		Absences:        c.AbsencesOfNamespace(d.Namespace),
 	}
+	return f.withCachedSiblings(c)
 }
 
 // RolloutFacts returns the facts from which the plan for a rollout is made.
@@ -104,6 +106,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 	o.Strategy, o.MaxSurge, o.MaxUnavailable = strategyOfSpec(&d.Spec.Strategy)
 	addSpecFacts(&o, &d.Spec)
 	ApplyPolicy(&o, f.Policy)
+	o.Turns = f.turns(now)
 	members := map[types.UID][]*v1alpha1.Machine{}
 	for _, m := range f.Members {
 		if machine.WaitsForReplacementGrant(m) {

@@ -75,6 +75,12 @@ func policyWithSteps(steps ...v1alpha1.RolloutStep) *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{Steps: steps})
 }
 
+func policyWithTurns() *v1alpha1.RolloutPolicy {
+	return observetest.NewPolicy(v1alpha1.RolloutPolicySpec{
+		Turns: &v1alpha1.RolloutTurns{MaxConcurrent: 2, PauseBetween: &metav1.Duration{Duration: time.Minute}},
+	})
+}
+
 func policyWithMaxFailedMachines(most *int32) *v1alpha1.RolloutPolicy {
 	return observetest.NewPolicy(
 		v1alpha1.RolloutPolicySpec{AutomaticRollback: &v1alpha1.AutomaticRollback{MaxFailedMachines: most}},
@@ -480,6 +486,23 @@ func TestRolloutFacts(t *testing.T) {
 			deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{CompletedAt: new(observetest.MinutesBeforeNoon(5))}),
 			want:             observetest.MinutesBeforeNoon(5).Time,
 		},
+		{
+			fact: "Progress.Turn.Since",
+			deploymentChange: withRolloutStatus(
+				v1alpha1.RolloutStatus{Turn: &v1alpha1.RolloutTurn{Since: observetest.MinutesBeforeNoon(5)}},
+			),
+			want: observetest.MinutesBeforeNoon(5).Time,
+		},
+		{
+			fact: "Progress.Turn.Ended",
+			deploymentChange: withRolloutStatus(
+				v1alpha1.RolloutStatus{Turn: &v1alpha1.RolloutTurn{EndedAt: new(observetest.MinutesBeforeNoon(5))}},
+			),
+			want: observetest.MinutesBeforeNoon(5).Time,
+		},
+		{fact: "Turns.Policy", policy: policyWithTurns(), want: policyWithTurns().Name},
+		{fact: "Turns.MaxConcurrent", policy: policyWithTurns(), want: 2},
+		{fact: "Turns.PauseBetween", policy: policyWithTurns(), want: time.Minute},
 		{fact: "Progress.Set", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{Set: "s"}), want: "s"},
 		{fact: "Progress.Good", deploymentChange: withRolloutStatus(v1alpha1.RolloutStatus{LastGoodSet: "u"}), want: "u"},
 		{
@@ -594,6 +617,7 @@ func TestRolloutFacts(t *testing.T) {
 		"MCM.DueMachineCount":    {1},           // see TestMachinesThatWaitForReplacement
 		"Sets":                   {nil},         // see TestRolloutFactsOfASet
 		"MCM.FreezeEndsWithSets": {true},        // see TestDeploymentWithMCMBehavior
+		"Turns.Siblings":         {"see TestSiblingsHaveFactsWithoutMachines"},
 		"CreationError": {
 			"refused",
 		}, // the workflow sets this fact: see TestReportDeploymentShowsRefusedSetCreation

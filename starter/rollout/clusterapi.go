@@ -13,8 +13,10 @@ import (
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
+	"millwright/observe/cache"
 	"millwright/observe/capi"
 	"millwright/observe/capi/deployment"
 	capiset "millwright/observe/capi/set"
@@ -141,6 +143,33 @@ func (f clusterAPIDeployment) templateOfSet(set int) any {
 func (f clusterAPIDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
 	f.Policy = policy
 	return f
+}
+
+func (f clusterAPIDeployment) withSiblings(
+	ctx context.Context, policies []*v1alpha1.RolloutPolicy,
+) (deploymentSource, error) {
+	client, namespace := f.Cache.Client(), f.Deployment.Namespace
+	all, err := client.Deployments(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list machinedeployments of namespace %s: %w", namespace, err)
+	}
+	sets, err := client.MachineSets(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list machinesets of namespace %s: %w", namespace, err)
+	}
+	clusters, err := client.Clusters(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list clusters of namespace %s: %w", namespace, err)
+	}
+	complete := func(s deployment.ObjectTree) deployment.ObjectTree {
+		s.Sets = controlledBy(s.Deployment, cache.PointersToItems(sets.Items))
+		s.Cluster = list.FindFirst(cache.PointersToItems(clusters.Items), func(c *clusterv1.Cluster) bool {
+			return c.Name == s.Deployment.Spec.ClusterName
+		})
+		return s
+	}
+	f.ObjectTree = f.WithSiblings(policies, cache.PointersToItems(all.Items), complete)
+	return f, nil
 }
 
 // withChange returns a copy of the deployment after a change.

@@ -62,6 +62,8 @@ type deploymentSource interface {
 	templateOfSet(set int) any // the template of the set at this index, in the form of the deployment's spec.template
 
 	withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource
+	// withSiblings reads the deployments that take turns with the deployment.
+	withSiblings(ctx context.Context, policies []*v1alpha1.RolloutPolicy) (deploymentSource, error)
 	withReplicas(replicas int32) deploymentSource
 	// withSpecFromFile returns a copy with the spec from the file, or errNoDeploymentInFile if the file does not contain
 	// the deployment.
@@ -150,7 +152,11 @@ func (l deploymentReader) readDeploymentWithPolicies(
 	if err != nil {
 		return nil, nil, err
 	}
-	return from.withPolicy(cache.FirstMatchingPolicy(policies, from.asTree(time.Time{}).object)), policies, nil
+	policy := cache.FirstMatchingPolicy(policies, from.asTree(time.Time{}).object)
+	if from = from.withPolicy(policy); policy.PolicySpec().Turns != nil {
+		from, err = from.withSiblings(ctx, policies)
+	}
+	return from, policies, err
 }
 
 // findDeployment reads the deployment in the API group that the user named. If the user named no group, findDeployment

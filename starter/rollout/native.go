@@ -13,6 +13,7 @@ import (
 
 	"millwright/api/generated/clientset/versioned"
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/decide/request"
 	"millwright/decide/rollout"
 	"millwright/observe/cache"
@@ -69,20 +70,20 @@ func (l deploymentReader) listSetsOfDeployment(
 	ctx context.Context,
 	d *v1alpha1.MachineDeployment,
 ) ([]*v1alpha1.MachineSet, error) {
-	list, err := l.clients.MachineClient.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
+	sets, err := l.clients.MachineClient.MachineV1alpha1().MachineSets(d.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOfObject(d), err)
 	}
-	var owned []*v1alpha1.MachineSet
-	for i := range list.Items {
-		if metav1.IsControlledBy(&list.Items[i], d) {
-			owned = append(owned, &list.Items[i])
-		}
-	}
+	owned := controlledBy(d, cache.PointersToItems(sets.Items))
 	slices.SortFunc(owned, func(a, b *v1alpha1.MachineSet) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
 	return owned, nil
+}
+
+// controlledBy returns the objects that an owner controls.
+func controlledBy[T metav1.Object](owner metav1.Object, objects []T) []T {
+	return list.Filter(objects, func(o T) bool { return metav1.IsControlledBy(o, owner) })
 }
 
 func (l deploymentReader) listMachinesOfSets(
@@ -194,6 +195,28 @@ func templateWithoutHash(set *v1alpha1.MachineSet) *v1alpha1.MachineTemplateSpec
 func (f millwrightDeployment) withPolicy(policy *v1alpha1.RolloutPolicy) deploymentSource {
 	f.Policy = policy
 	return f
+}
+
+func (f millwrightDeployment) withSiblings(
+	ctx context.Context, policies []*v1alpha1.RolloutPolicy,
+) (deploymentSource, error) {
+	client, namespace := f.machineClient.MachineV1alpha1(), f.Deployment.Namespace
+	all, err := client.MachineDeployments(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list deployments of namespace %s: %w", namespace, err)
+	}
+	sets, err := client.MachineSets(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list sets of namespace %s: %w", namespace, err)
+	}
+	f.ObjectTree = f.WithSiblings(
+		policies,
+		cache.PointersToItems(all.Items),
+		func(d *v1alpha1.MachineDeployment) []*v1alpha1.MachineSet {
+			return controlledBy(d, cache.PointersToItems(sets.Items))
+		},
+	)
+	return f, nil
 }
 
 // withChange returns a copy of the deployment after a change.

@@ -33,7 +33,7 @@ func (f *rolloutCommand) planCommand() *cobra.Command {
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
 		Long: `plan shows step by step which size each set would get, as if machines appeared and disappeared at once and people approved
-every step that waits for them. It ignores pause and hold.
+every step that waits for them. It ignores pause, hold and the turns of other deployments.
 
 --file plans as if a file were applied: plan reads the deployment's spec and RolloutPolicies from it. The file may have policies
 alone. If the file does not set spec.replicas, the number of replicas stays as it is. --replicas sets another number of replicas.
@@ -117,12 +117,12 @@ func policiesAfterApply(present, file []*v1alpha1.RolloutPolicy) []*v1alpha1.Rol
 	return append(kept, file...)
 }
 
-// withoutPauseHoldAndRollback returns the snapshot without pause, hold and automatic rollback.
+// withoutPauseHoldAndRollback returns the snapshot without pause, hold, turns and automatic rollback.
 func (s snapshot) withoutPauseHoldAndRollback() snapshot {
 	from := s.source.withoutPauseAndHold()
 	if policy := s.tree.policy; policy != nil {
 		policy = policy.DeepCopy()
-		policy.Spec.AutomaticRollback = nil
+		policy.Spec.AutomaticRollback, policy.Spec.Turns = nil, nil
 		from = from.withPolicy(policy)
 	}
 	return newSnapshot(from, s.now)
@@ -154,6 +154,9 @@ func (s snapshot) planText(w proposal) (string, error) {
 		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
 	case o.HoldReason != "":
 		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.ActorText(o.HoldReason))
+	}
+	if s.decision.HoldBy == rollout.HeldByTurn {
+		_, _ = fmt.Fprintf(&out, "It waits for its turn: %s; these steps follow.\n", s.decision.Hold)
 	}
 	if policy := s.policyText(); policy != "" {
 		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)

@@ -77,7 +77,8 @@ func (m *machineDeployment) carryOutDecision(ctx workflow.Context, d deployment.
 		m.ShowStep(ctx, stepDuringRollout(d.Operation))
 		return true, m.followRollout(ctx, d.Operation, d)
 	}
-	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldByCancel && d.Rollout.Create == nil && !d.Prepare {
+	if d.Rollout.Rolling && d.Rollout.HoldBy != rollout.HeldByCancel && d.Rollout.HoldBy != rollout.HeldByTurn &&
+		d.Rollout.Create == nil && !d.Prepare {
 		m.ShowStep(ctx, stepDuringRollout(m.rolloutID(ctx, d.Rollout.TargetRevision())))
 		return true, m.startAndAwaitRollout(ctx, d)
 	}
@@ -172,6 +173,11 @@ func (m *machineDeployment) stepForDecision(d deployment.Decision) run.Step {
 			Why:       d.Pending.WaitText(),
 			BlockedBy: []string{vocabulary.ReasonInvalid},
 			Stuck:     true,
+		}
+	case d.Rollout.HoldBy == rollout.HeldByTurn:
+		return run.Step{
+			Name: vocabulary.StepAwaitTurn, Why: d.Pending.WaitText(), BlockedBy: []string{vocabulary.BlockedByTurn},
+			Table: formatSetTable(d.Picture),
 		}
 	default: // nothing is left to do, or only the status must be written
 		return run.Step{Why: d.Pending.WaitText(), Table: formatSetTable(d.Picture)}

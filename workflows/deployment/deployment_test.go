@@ -172,6 +172,7 @@ func TestMachineDeploymentStartsNoRolloutIfNoneIsDue(t *testing.T) {
 		want   string
 	}{
 		{"somebody cancelled this revision", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByCancel }, "ChangeSets"},
+		{"it is not its turn", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByTurn }, "ChangeSets"},
 		{"the set of the template is yet to be made", func(d *deployment.Decision) {
 			d.Rollout.Create, d.Rollout.Resize = &rollout.SetCreation{Revision: 7}, nil
 		}, "CreateSet"},

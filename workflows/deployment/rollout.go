@@ -40,7 +40,7 @@ type RolloutResult struct {
 
 // RolloutWait is the total time for which a rollout waited for one cause.
 type RolloutWait struct {
-	For  string // Machines, Step, Paused, Invalid, or the reason why machines got no instance
+	For  string // Machines, Step, Turn, Paused, Invalid, or the reason why machines got no instance
 	Took string
 }
 

@@ -281,6 +281,8 @@ func rolloutStep(d deployment.Decision) run.Step {
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepDeploymentInvalid, []string{vocabulary.ReasonInvalid}, true
 	case d.Rollout.HoldBy == rollout.HeldByPause:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepDeploymentPaused, []string{vocabulary.BlockedByPause}, true
+	case d.Rollout.HoldBy == rollout.HeldByTurn:
+		s.Name, s.BlockedBy = vocabulary.StepAwaitTurn, []string{vocabulary.BlockedByTurn}
 	case d.Rollout.Pause != nil && d.Rollout.Pause.Approve:
 		s.Name, s.BlockedBy, s.Stuck = vocabulary.StepAwaitApproval, []string{vocabulary.BlockedByMissingApproval}, true
 	case d.Rollout.Pause != nil:

@@ -150,6 +150,7 @@ func TestSearchAttributesShowTheStepOfARollout(t *testing.T) {
 		{"which has passed", func(d *deployment.Decision) { d.Rollout.Late, d.Rollout.Recheck = true, later }, "await-machines", nil, true, time.Time{}},
 		{"machines get no instance", func(d *deployment.Decision) { d.Picture.Blocked = "ResourceExhausted" }, "await-machines", []string{"ResourceExhausted"}, false, time.Time{}},
 		{"paused", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByPause }, "paused", []string{"Paused"}, true, time.Time{}},
+		{"it waits for its turn", func(d *deployment.Decision) { d.Rollout.HoldBy = rollout.HeldByTurn }, "await-turn", []string{"Turn"}, false, time.Time{}},
 		{"a person passes the stage", func(d *deployment.Decision) {
 			d.Rollout.HoldBy, d.Rollout.Pause = rollout.HeldByStep, &rollout.PausePoint{Approve: true}
 		}, "await-approval", []string{"Approval"}, true, time.Time{}},

@@ -55,6 +55,12 @@ func (a *Activities) DecideClusterAPIDeployment(
 		return handOverDecision(tree, now), nil
 	}
 	observed := deployment.RolloutFacts(tree, now)
+	if rollout.MustConfirmTurn(observed) {
+		if tree, err = tree.WithLiveSiblings(ctx, a.Cache); err != nil {
+			return activities.Decision{}, err
+		}
+		observed = deployment.RolloutFacts(tree, now)
+	}
 	plan := rollout.PlanDeployment(observed)
 	result = activities.NewDecision(d, observed, plan)
 	result.Operation, result.Seen = deployment.CurrentRolloutID(d), tree.ResourceVersions()

@@ -124,6 +124,7 @@ type simulatedCluster struct {
 }
 
 func newSimulatedCluster(o rollout.Facts, create func() time.Duration, remove time.Duration) *simulatedCluster {
+	o.Turns = rollout.Turns{} // other deployments are not simulated
 	c := &simulatedCluster{o.SortedCopy(), create, remove, map[string]time.Time{}, map[string]time.Time{}, 0}
 	for i := range c.Sets {
 		s := &c.Sets[i]

@@ -33,6 +33,7 @@ func ExplanationFacts(f ObjectTree, plan rollout.PlanResult, now time.Time) expl
 	if p := plan.Decision.Pause; p != nil && !p.Approve {
 		e.RolloutStep, e.RolloutStepEnd = p.ReachedClause(), p.Until
 	}
+	e.Turn = plan.Decision.Turn
 	for _, c := range plan.Status.Conditions {
 		since := c.LastUpdateTime
 		if was := capi.ConditionOfType(d.Status.Conditions, c.Type); since.IsZero() &&

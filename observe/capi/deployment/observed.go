@@ -79,6 +79,7 @@ func RolloutFacts(f ObjectTree, now time.Time) rollout.Facts {
 		o.ProgressDeadline = &deadline
 	}
 	deployment.ApplyPolicy(&o, f.Policy)
+	o.Turns = f.turns(now)
 	f.addSetFacts(&o, now)
 	current := deployment.CurrentRevision(o.Sets)
 	deployment.ApplyRequests(&o, d, current)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -69,6 +70,39 @@ func withOnDeleteStrategy(d *clusterv1.MachineDeployment) {
 	d.Spec.Rollout.Strategy.Type = clusterv1.OnDeleteMachineDeploymentStrategyType
 }
 
+func policyWithTurns() *v1alpha1.RolloutPolicy {
+	return &v1alpha1.RolloutPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "fleet"},
+		Spec: v1alpha1.RolloutPolicySpec{
+			Turns: &v1alpha1.RolloutTurns{MaxConcurrent: 2, PauseBetween: &metav1.Duration{Duration: time.Minute}},
+		},
+	}
+}
+
+// A sibling has the facts of its own Cluster, and no machines. Deployments of other controllers are no siblings.
+func TestSiblingsOfAPausedClusterAreSuspended(t *testing.T) {
+	d := capitest.NewPreparedDeployment(3)
+	paused := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name = "a" })
+	foreign := capitest.NewPreparedDeployment(3, func(d *clusterv1.MachineDeployment) { d.Name, d.Labels = "b", nil })
+	f := newObjectTree(d)
+	f.Policy = policyWithTurns()
+	complete := func(s deployment.ObjectTree) deployment.ObjectTree {
+		s.Cluster = capitest.NewCluster()
+		s.Cluster.Spec.Paused = new(true)
+		s.Sets = []*clusterv1.MachineSet{capitest.NewSetOfDeployment(s.Deployment, "s", 3, 1)}
+		return s
+	}
+	f = f.WithSiblings([]*v1alpha1.RolloutPolicy{f.Policy}, []*clusterv1.MachineDeployment{foreign, paused, d}, complete)
+	siblings := deployment.RolloutFacts(f, capitest.Noon).Turns.Siblings
+	require.Len(t, siblings, 1)
+	a := siblings[0]
+	assert.Equal(t, []any{"a", true}, []any{a.Name, a.Earlier})
+	assert.NotEmpty(t, a.Facts.ClusterAPI.SuspensionReason)
+	assert.Len(t, a.Facts.Sets, 1)
+	f.Policy = nil
+	assert.Zero(t, deployment.RolloutFacts(f, capitest.Noon).Turns)
+}
+
 // assertEveryFactIsTested asserts that each fact of T has a row whose expected value differs from the default.
 func assertEveryFactIsTested[T any](t *testing.T, plain T, told map[string][]any) {
 	t.Helper()
@@ -97,6 +131,7 @@ func TestRolloutFacts(t *testing.T) {
 		"ClusterAPI.Machines": {"TestStatusConditionsMatchClusterAPI"},
 		"WorkerDowntime":      {"TestWorkerAbsenceExtendsTheProgressDeadline"},
 		"CreationError":       {"the run knows what it was refused"},
+		"Turns.Siblings":      {"TestSiblingsOfAPausedClusterAreSuspended"},
 	}
 	for _, name := range []string{
 		"ReportedStatus.Counts.Unavailable", "ReportedStatus.Counts.PreservedFailed", "ReportedStatus.FailedNames",
@@ -195,6 +230,11 @@ func TestRolloutFacts(t *testing.T) {
 		{fact: "Progress.FormerGood", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"formerGoodSet":"u"}`), want: "u"},
 		{fact: "Progress.FormerMachines", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"formerMachinesUntil":"2026-01-01T11:59:00Z"}`), want: capitest.MinutesBeforeNoon(1).Local()},
 		{fact: "Progress.Good", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"lastGoodSet":"u"}`), want: "u"},
+		{fact: "Progress.Turn.Since", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"turn":{"since":"2026-01-01T11:59:00Z"}}`), want: capitest.MinutesBeforeNoon(1).Local()},
+		{fact: "Progress.Turn.Ended", change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"turn":{"endedAt":"2026-01-01T11:59:00Z"}}`), want: capitest.MinutesBeforeNoon(1).Local()},
+		{fact: "Turns.Policy", related: func(f *deployment.ObjectTree) { f.Policy = policyWithTurns() }, want: "fleet"},
+		{fact: "Turns.MaxConcurrent", related: func(f *deployment.ObjectTree) { f.Policy = policyWithTurns() }, want: 2},
+		{fact: "Turns.PauseBetween", related: func(f *deployment.ObjectTree) { f.Policy = policyWithTurns() }, want: time.Minute},
 		{
 			fact:   "Progress.Pin",
 			change: withAnnotation(v1alpha1.AnnotationRolloutProgress, `{"revision":2,"pin":{"set":"good","revision":1,"since":"2026-01-01T11:59:00Z","reason":"why"}}`),

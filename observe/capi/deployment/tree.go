@@ -32,6 +32,7 @@ type ObjectTree struct {
 	// MissingBySet maps the UID of a set to the first object in the set's template that does not exist.
 	MissingBySet map[types.UID]string
 	Policy       *v1alpha1.RolloutPolicy // policy of the deployment; nil without a policy
+	Siblings     []ObjectTree            // the deployments that take turns with the deployment, without machines
 	// IsLive means that the tree comes from the API server: its machines are at least as new as the status of their
 	// sets.
 	IsLive   bool
@@ -68,6 +69,7 @@ func readTree(
 		Policy:     c.Cluster.PolicyOfObject(d),
 		Absences:   c.Cluster.AbsencesOfNamespace(d.Namespace),
 	}
+	f = f.withCachedSiblings(c)
 	for _, set := range f.Sets {
 		f.Members = append(f.Members, c.MachinesOfSet(set)...)
 	}
@@ -119,7 +121,9 @@ func ReadLiveTree(ctx context.Context, c *capi.Cache, d *clusterv1.MachineDeploy
 		return f, err
 	}
 	f.Absences = c.Cluster.AbsencesOfNamespace(d.Namespace)
-	f.Policy, err = c.Cluster.LivePolicyOfObject(ctx, d)
+	if f.Policy, err = c.Cluster.LivePolicyOfObject(ctx, d); err == nil {
+		f = f.withCachedSiblings(c)
+	}
 	return f, err
 }
 
