@@ -322,9 +322,9 @@ type MachineDeploymentCondition struct {
 	// Reason for the status, in one word for programs. The reason of Blocked is the blocker. Reasons of Available:
 	// MinimumReplicasAvailable, MinimumReplicasUnavailable. Reasons of Progressing: NewMachineSetCreated,
 	// FoundNewMachineSet, MachineSetUpdated, NewMachineSetAvailable, ProgressDeadlineExceeded, MachineSetCreateError,
-	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, WaitingForTurn, Invalid. Reasons of Degraded: RolledBack,
-	// Pinned. Reasons of Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling. Reasons of
-	// ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Reasons of Frozen:
+	// DeploymentPaused, DeploymentResumed, RolloutHeld, RolloutWaiting, WaitingForTurn, Invalid. Reasons of Degraded:
+	// RolledBack, Pinned. Reasons of Reconciling and Stalled: the reason of Progressing or Degraded, or Scaling.
+	// Reasons of ReplicaFailure: FailedCreate, FailedDelete, or the error of a machine. Reasons of Frozen:
 	// OverShootingReplicaCount, MachineDeploymentStateSync. The reason of any other condition is its type.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -127,7 +127,7 @@ type Operation struct {
 	// delete-pods, kill-pods, drained, forced, await-hooks, await-detach, delete-instance, delete-node or held. Steps
 	// of a set: create-machines, delete-machines, change-machines, request-preservation or await-machines. Steps of a
 	// deployment or its rollout: create-set, resize-set, rollout, roll, await-sets, await-replacements, await-approval,
-	// await-step, paused, invalid, or a step of a set. Steps of a class: guard-secrets or release-secrets. Every object
+	// await-step, await-turn, paused, invalid, or a step of a set. Steps of a class: guard-secrets or release-secrets. Every object
 	// has the step refused while the API server refuses a write.
 	// +optional
 	Step string `json:"step,omitempty"`
@@ -140,7 +140,7 @@ type Operation struct {
 	// The first five blockers of the step; empty if nothing blocks the step. Each entry is a reason of a condition, the
 	// code of a provider such as ResourceExhausted, the key of a hook, or one of: Approval, HandOver, Hold,
 	// NodeNotHealthy, NodeRefused, NoWorker, OwnershipInDoubt, Paused, ProviderCall, Refused, ScaleUpBlocked, Step,
-	// TargetUnavailable.
+	// TargetUnavailable, Turn.
 	// A drain is blocked by PodDisruptionBudget, DoNotDisrupt, WaitCompleted, Volume, Terminating, Namespace or Error,
 	// mostly followed by the name of the object.
 	// +optional
