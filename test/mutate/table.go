@@ -833,7 +833,7 @@ func mutations() []mutation {
 		},
 		{
 			"F11",
-			"decide/rollout/rollout.go",
+			"decide/rollout/ownership.go",
 			`return s.MatchesSelector && !s.Deleting`,
 			`return s.MatchesSelector && !s.Deleting && false`,
 			rolling,
@@ -841,7 +841,7 @@ func mutations() []mutation {
 		},
 		{
 			"F12",
-			"decide/rollout/rollout.go",
+			"decide/rollout/ownership.go",
 			`return set.isUnselected() })`,
 			`return set.isUnselected() && false })`,
 			rolling,
