@@ -18,7 +18,7 @@ CHANGED = $(filter-out %.md,$(shell git diff --name-only HEAD 2>/dev/null; git l
 QUICK = ./decide/... $(if $(CHANGED),$(if $(filter-out decide/%,$(CHANGED)),$(ROOMS),./workflows),$(ROOMS))
 BINARIES := ./worker ./k8sbridge ./starter/millwright ./devstack ./devstack/virtualcloud
 
-.PHONY: help build fmt quick test test-all demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release module-path
+.PHONY: help build fmt quick test test-all test-cluster-api demo demo-real up lab down generate golden replay record promise bench chaos chaos-report endurance fleet mutate upgrade lint lint-all generate-check verify vulncheck stack release module-path
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2}'
@@ -39,6 +39,11 @@ test: stack ## unit tests with the race detector, and the core of the integratio
 
 test-all: stack ## all tests, also those that need root, Debian's packages, MCM or Incus; ONLY=regexp, STRESS=n
 	$(TIER) $(addprefix --nested ,$(MODULES) $(LAB)) all
+
+test-cluster-api: stack ## the core of the tests of Cluster API's kinds, with the two older minor versions of Cluster API
+	for release in 1.13 1.12; do \
+		echo "Cluster API $$release"; MILLWRIGHT_CLUSTER_API_RELEASE=$$release $(TIER) --only 'integration/capi$$' test || exit 1; \
+	done
 
 stack: build ## the heavy binaries of the local stack, once; cached by version outside this folder
 	bin/devstack build

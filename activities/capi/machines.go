@@ -88,7 +88,12 @@ func (a *Activities) createMachine(
 	written, err := machines.Create(ctx, m, metav1.CreateOptions{FieldManager: capi.MachineSetFieldManager})
 	switch {
 	case err == nil:
-		a.Kube.Recorder.Event(s, corev1.EventTypeNormal, vocabulary.ReasonSuccessfulCreate, fmt.Sprintf("Created Machine %q", name))
+		a.Kube.Recorder.Event(
+			s,
+			corev1.EventTypeNormal,
+			vocabulary.ReasonSuccessfulCreate,
+			fmt.Sprintf("Created Machine %q", name),
+		)
 		return written.ResourceVersion, nil
 	case apierrors.IsAlreadyExists(err):
 		written, err = machines.Get(ctx, name, metav1.GetOptions{})

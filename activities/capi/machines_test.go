@@ -289,7 +289,11 @@ func TestSyncOfTheReplacingRevisionWritesOnlyTheMachine(t *testing.T) {
 		activitiestest.NewClusterAPIMachineCreation(s, "s-a"),
 	)
 	require.NoError(t, err)
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`, v1alpha1.AnnotationReplacedByRevision)
+	patch := fmt.Appendf(
+		nil,
+		`{"spec":{"template":{"metadata":{"annotations":{%q:"2"}}}}}`,
+		v1alpha1.AnnotationReplacedByRevision,
+	)
 	_, err = w.ClusterAPIServer.Client.MachineSets(s.Namespace).
 		Patch(t.Context(), "s", types.MergePatchType, patch, metav1.PatchOptions{})
 	require.NoError(t, err)

@@ -614,7 +614,12 @@ func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 // another machine, and the deletion of the set waits for the machine.
 func TestDecideAdoptsAMachineThatIsBeingDeleted(t *testing.T) {
 	s := capitest.NewSet("s", 1)
-	m := capitest.NewMachine("restored", s, capitest.WithoutOwner[*clusterv1.Machine], capitest.AsDeletingObject[*clusterv1.Machine])
+	m := capitest.NewMachine(
+		"restored",
+		s,
+		capitest.WithoutOwner[*clusterv1.Machine],
+		capitest.AsDeletingObject[*clusterv1.Machine],
+	)
 	w, _ := newWorld(t, s, m)
 	d := decideSet(t, w, s)
 	require.Len(t, d.Scale.Adopt, 1)
@@ -628,12 +633,24 @@ func TestDecisionsCountAsReconciles(t *testing.T) {
 	w, a := newWorld(t, s)
 	registry := prometheus.NewRegistry()
 	w.Metrics = kube.NewMetrics(registry)
-	_, err := activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	_, err := activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.NoError(t, err)
-	w.ClusterAPIServer.Clientset.PrependReactor("get", "machinesets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewInternalError(errors.New("the API server fails"))
-	})
-	_, err = activitiestest.RunActivity[set.Decision](w, a.DecideClusterAPISet, activitiestest.NewClusterAPISetInput(s, true))
+	w.ClusterAPIServer.Clientset.PrependReactor(
+		"get",
+		"machinesets",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewInternalError(errors.New("the API server fails"))
+		},
+	)
+	_, err = activitiestest.RunActivity[set.Decision](
+		w,
+		a.DecideClusterAPISet,
+		activitiestest.NewClusterAPISetInput(s, true),
+	)
 	require.Error(t, err)
 	families, err := registry.Gather()
 	require.NoError(t, err)

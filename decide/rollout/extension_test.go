@@ -346,7 +346,12 @@ func TestRequiredInPlaceUpdatesStopTheRollout(t *testing.T) {
 	)
 	assert.Equal(t, map[string]int{"ms1": 5}, changedSizes(rollout.Decide(required(impossibleAnswer, 5))))
 	assert.Equal(t, map[string]int{"ms1": 2}, changedSizes(rollout.Decide(required(impossibleAnswer, 2))))
-	assert.Equal(t, map[string]int{"ms2": 1}, changedSizes(rollout.Decide(required(possibleAnswer, 3))), "the surge machine")
+	assert.Equal(
+		t,
+		map[string]int{"ms2": 1},
+		changedSizes(rollout.Decide(required(possibleAnswer, 3))),
+		"the surge machine",
+	)
 
 	other := required(possibleAnswer, 6)
 	other.Sets = append(other.Sets, oldSet(0, 3, 3, 3))

@@ -159,7 +159,12 @@ func TestCachedAndLiveReadsGiveTheSameObjects(t *testing.T) {
 	require.NoError(t, err)
 	for _, action := range server.Clientset.Actions() {
 		if list, ok := action.(clienttesting.ListAction); ok {
-			assert.False(t, list.GetListRestrictions().Labels.Empty(), "a list of all %s of the namespace", action.GetResource().Resource)
+			assert.False(
+				t,
+				list.GetListRestrictions().Labels.Empty(),
+				"a list of all %s of the namespace",
+				action.GetResource().Resource,
+			)
 		}
 	}
 	cached, err := c.ReadRelatedObjects(t.Context(), s)
@@ -339,31 +344,38 @@ func TestACacheOfAnUnservedVersionIsReplaced(t *testing.T) {
 		var served atomic.Value
 		served.Store("v1beta1")
 		var lists atomic.Int32 // of the former version
-		server.ProviderObjects.PrependReactor("list", "examplemachinetemplates", func(a clienttesting.Action) (bool, runtime.Object, error) {
-			resource := a.GetResource()
-			if resource.Version == "v1beta1" {
-				lists.Add(1)
-			}
-			if resource.Version != served.Load() {
-				return true, nil, apierrors.NewNotFound(resource.GroupResource(), "")
-			}
-			list := &unstructured.UnstructuredList{}
-			list.SetGroupVersionKind(resource.GroupVersion().WithKind("ExampleMachineTemplateList"))
-			list.SetResourceVersion("1")
-			return true, list, nil
-		})
+		server.ProviderObjects.PrependReactor(
+			"list",
+			"examplemachinetemplates",
+			func(a clienttesting.Action) (bool, runtime.Object, error) {
+				resource := a.GetResource()
+				if resource.Version == "v1beta1" {
+					lists.Add(1)
+				}
+				if resource.Version != served.Load() {
+					return true, nil, apierrors.NewNotFound(resource.GroupResource(), "")
+				}
+				list := &unstructured.UnstructuredList{}
+				list.SetGroupVersionKind(resource.GroupVersion().WithKind("ExampleMachineTemplateList"))
+				list.SetResourceVersion("1")
+				return true, list, nil
+			},
+		)
 		watches := make(chan *watch.FakeWatcher, 2)
-		server.ProviderObjects.PrependWatchReactor("examplemachinetemplates", func(a clienttesting.Action) (bool, watch.Interface, error) {
-			if options := a.(clienttesting.WatchActionImpl).ListOptions; options.SendInitialEvents != nil {
-				return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
-			}
-			if a.GetResource().Version != served.Load() {
-				return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
-			}
-			w := watch.NewFake()
-			watches <- w
-			return true, w, nil
-		})
+		server.ProviderObjects.PrependWatchReactor(
+			"examplemachinetemplates",
+			func(a clienttesting.Action) (bool, watch.Interface, error) {
+				if options := a.(clienttesting.WatchActionImpl).ListOptions; options.SendInitialEvents != nil {
+					return true, nil, apierrors.NewBadRequest("sendInitialEvents is not supported")
+				}
+				if a.GetResource().Version != served.Load() {
+					return true, nil, apierrors.NewNotFound(a.GetResource().GroupResource(), "")
+				}
+				w := watch.NewFake()
+				watches <- w
+				return true, w, nil
+			},
+		)
 		s, _ := c.MachineSet("shop/s")
 		_, err := c.ReadRelatedObjects(t.Context(), s)
 		require.NoError(t, err)
@@ -374,7 +386,11 @@ func TestACacheOfAnUnservedVersionIsReplaced(t *testing.T) {
 
 		served.Store("v1beta2")
 		definition := capitest.NewCustomResourceDefinition(kind, map[string]string{contract: "v1beta2"})
-		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		crds := schema.GroupVersionResource{
+			Group:    "apiextensions.k8s.io",
+			Version:  "v1",
+			Resource: "customresourcedefinitions",
+		}
 		require.NoError(t, server.CustomResourceDefinitions.Tracker().Update(crds, definition, ""))
 		(<-watches).Stop()
 		time.Sleep(time.Minute) // the cache tries again, with a back-off
@@ -595,8 +611,12 @@ func TestWithMetadata(t *testing.T) {
 		o := capitest.NewInfrastructureTemplate()
 		o.SetLabels(map[string]string{"old": "1", "theirs": "1"})
 		o.SetAnnotations(map[string]string{"former": "1", inPlace: "", "foreign": "1"})
-		capitest.WithFieldsOf[*unstructured.Unstructured](manager,
-			`{"f:metadata":{"f:labels":{"f:old":{}},"f:annotations":{"f:former":{},"f:in-place-updates.internal.cluster.x-k8s.io/update-in-progress":{}}}}`)(o)
+		capitest.WithFieldsOf[*unstructured.Unstructured](
+			manager,
+			`{"f:metadata":{"f:labels":{"f:old":{}},"f:annotations":{"f:former":{},"f:in-place-updates.internal.cluster.x-k8s.io/update-in-progress":{}}}}`,
+		)(
+			o,
+		)
 		return o
 	}
 	for _, manager := range []string{capi.MachineSetFieldManager, "capi-machineset-metadata"} {

@@ -69,6 +69,7 @@ func phasesOfTier(name string, nested []string) (phases [][][]step, err error) {
 				{separateStacksStep(nil)},
 			},
 			{append(modules, helm)},
+			{{makefileStep("test-cluster-api")}},
 			{{makefileStep("lint-all"), makefileStep("mutate"), makefileStep("vulncheck")}},
 		}, nil
 	}

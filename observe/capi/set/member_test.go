@@ -43,8 +43,14 @@ func withLongDrain(age time.Duration, reason string) capitest.MachineChange {
 		capitest.AsDeletingObject(m)
 		began := metav1.NewTime(capitest.Noon.Add(-age))
 		m.Status.Deletion = &clusterv1.MachineDeletionStatus{NodeDrainStartTime: began}
-		capitest.WithConditionReason(clusterv1.MachineDeletingCondition, metav1.ConditionTrue, reason,
-			"* Pod a: cannot evict pod as it would violate the pod's disruption budget. The budget needs 2 pods\n* Pod b: failed to evict Pod")(m)
+		capitest.WithConditionReason(
+			clusterv1.MachineDeletingCondition,
+			metav1.ConditionTrue,
+			reason,
+			"* Pod a: cannot evict pod as it would violate the pod's disruption budget. The budget needs 2 pods\n* Pod b: failed to evict Pod",
+		)(
+			m,
+		)
 	}
 }
 

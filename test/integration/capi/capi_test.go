@@ -35,10 +35,14 @@ var testRig *rig.Rig
 // TestMain starts a stack with the minor version of Cluster API in $MILLWRIGHT_CLUSTER_API_RELEASE, or the newest.
 func TestMain(m *testing.M) {
 	os.Exit(
-		rig.Main(m, stack.Options{WithClusterAPI: true, ClusterAPIRelease: os.Getenv("MILLWRIGHT_CLUSTER_API_RELEASE")}, func(up *rig.Rig) {
-			testRig = up
-			errNewerAPI = serveNewerAPI(context.Background())
-		}),
+		rig.Main(
+			m,
+			stack.Options{WithClusterAPI: true, ClusterAPIRelease: os.Getenv("MILLWRIGHT_CLUSTER_API_RELEASE")},
+			func(up *rig.Rig) {
+				testRig = up
+				errNewerAPI = serveNewerAPI(context.Background())
+			},
+		),
 	)
 }
 

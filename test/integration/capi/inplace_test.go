@@ -312,7 +312,10 @@ func TestMachinesAreReplacedIfTheExtensionDeclines(t *testing.T) {
 func TestNoMachineIsReplacedIfInPlaceUpdatesAreRequired(t *testing.T) {
 	t.Parallel()
 	u := newInPlaceFleet(t, "required", inPlaceReplacements(1, 0)...)
-	u.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationInPlaceUpdates, v1alpha1.ValueRequired))
+	u.patchPool(
+		t,
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationInPlaceUpdates, v1alpha1.ValueRequired),
+	)
 	u.extension.SetBehaviour(extension.HookCanUpdateMachineSet, u.poolName, extension.BehaviourDeclines)
 	verdict := u.beginInPlaceUpdate(t, rolloutBounds{maxMachines: 4, minAvailable: 3})
 	u.awaitConditionMessage(t, "Blocked", "True", "NotUpdatedInPlace", "DevMachineTemplate")

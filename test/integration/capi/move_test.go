@@ -24,7 +24,11 @@ import (
 )
 
 var (
-	crdResource    = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	crdResource = schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	}
 	secretResource = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
@@ -152,8 +156,18 @@ func TestClusterctlMovesAClusterAndBack(t *testing.T) {
 		slices.SortFunc(namesAfter, cmp.Compare[string])
 		assert.Equal(t, names, namesAfter)
 		createdAfter, deletedAfter := s.countMachineWrites(t)
-		assert.Equal(t, created[component.WorkerIdentity], createdAfter[component.WorkerIdentity], "Millwright makes no machine")
-		assert.Equal(t, deleted[component.WorkerIdentity], deletedAfter[component.WorkerIdentity], "Millwright deletes no machine")
+		assert.Equal(
+			t,
+			created[component.WorkerIdentity],
+			createdAfter[component.WorkerIdentity],
+			"Millwright makes no machine",
+		)
+		assert.Equal(
+			t,
+			deleted[component.WorkerIdentity],
+			deletedAfter[component.WorkerIdentity],
+			"Millwright deletes no machine",
+		)
 		t.Logf("%d objects restored; created by %v, deleted by %v", len(after), createdAfter, deletedAfter)
 	}
 	first.scale(t, 3)

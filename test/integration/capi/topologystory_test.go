@@ -93,11 +93,18 @@ func TestTheLifeOfAClusterOfAClass(t *testing.T) {
 	s := newNamespace(t, "class", "topology.yaml")
 	templates := `"bootstrap":{"templateRef":{"apiVersion":"bootstrap.cluster.x-k8s.io/v1beta2","kind":"KubeadmConfigTemplate","name":"class"}},
 		"infrastructure":{"templateRef":{"apiVersion":"infrastructure.cluster.x-k8s.io/v1beta2","kind":"DevMachineTemplate","name":"class"}}`
-	s.applyJSONPatch(t, clusterClassResource, `[{"op":"add","path":"/spec/workers/machineDeployments/-","value":{"class":"scaled",`+templates+`}}]`)
-	s.patchTopology(t, `[{"op":"add","path":"/spec/topology/workers/machineDeployments/-","value":{"class":"scaled","name":"scaled","metadata":{
+	s.applyJSONPatch(
+		t,
+		clusterClassResource,
+		`[{"op":"add","path":"/spec/workers/machineDeployments/-","value":{"class":"scaled",`+templates+`}}]`,
+	)
+	s.patchTopology(
+		t,
+		`[{"op":"add","path":"/spec/topology/workers/machineDeployments/-","value":{"class":"scaled","name":"scaled","metadata":{
 		"labels":{"cluster.x-k8s.io/watch-filter":"millwright"},
 		"annotations":{"cluster.x-k8s.io/cluster-api-autoscaler-node-group-min-size":"1","cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size":"5",
-			"rollout.machine.sapcloud.io/revision-history-limit":"0"}}}}]`)
+			"rollout.machine.sapcloud.io/revision-history-limit":"0"}}}}]`,
+	)
 	s.awaitMachines(t, 3)
 	workers, scaled := s.fleetOfTopology(t, "workers"), s.fleetOfTopology(t, "scaled")
 	run := func(arguments ...string) string {
@@ -166,7 +173,10 @@ func TestTheLifeOfAClusterOfAClass(t *testing.T) {
 			return false, fmt.Sprint(made, workers.conditionLines(t))
 		})
 	}
-	awaitTemplateOfMachines("the machines are back on the former template", func(template string) bool { return template == former[0] })
+	awaitTemplateOfMachines(
+		"the machines are back on the former template",
+		func(template string) bool { return template == former[0] },
+	)
 	assert.Contains(t, run("rollout", "status", named), "pinned")
 	run("rollout", "retry", named, "--reason", "the image is repaired", "--as-user", "ann")
 	s.awaitTopology(t, "the retried rollout waits for an approval", func() (bool, any) {
@@ -174,7 +184,10 @@ func TestTheLifeOfAClusterOfAClass(t *testing.T) {
 		return status == "True" && reason == "Approval", message
 	})
 	run("rollout", "approve", named, "--reason", "it boots", "--as-user", "ann")
-	awaitTemplateOfMachines("all machines have the new template", func(template string) bool { return template != former[0] })
+	awaitTemplateOfMachines(
+		"all machines have the new template",
+		func(template string) bool { return template != former[0] },
+	)
 	s.awaitReconciledTopology(t)
 	s.awaitTopology(t, "the class without history has one template", func() (bool, any) {
 		list, err := s.resourceClient(devMachineTemplateResource).
@@ -185,5 +198,10 @@ func TestTheLifeOfAClusterOfAClass(t *testing.T) {
 	run("rollout", "history", named)
 
 	require.NoError(t, s.resourceClient(clusterResource).Delete(t.Context(), s.name, metav1.DeleteOptions{}))
-	s.awaitOnlyTemplatesOfClass(t, "kubeadmconfigtemplates class", "devmachinetemplates class", "devmachinetemplates class-2")
+	s.awaitOnlyTemplatesOfClass(
+		t,
+		"kubeadmconfigtemplates class",
+		"devmachinetemplates class",
+		"devmachinetemplates class-2",
+	)
 }
