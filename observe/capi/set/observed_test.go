@@ -291,6 +291,7 @@ func TestScaleFacts(t *testing.T) {
 			want:    []string{unread},
 		},
 
+		{fact: "ClusterAPI.ReportsReconciling", want: true},
 		{name: "none", fact: "ClusterAPI.DeletingUpToDateCount", want: 0},
 		{
 			name: "of three machines one is being deleted and up to date",

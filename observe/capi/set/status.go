@@ -29,6 +29,8 @@ var millwrightConditionTypes = []string{
 	vocabulary.ConditionDeleting,
 	vocabulary.ConditionPaused,
 	vocabulary.ConditionReplicaFailure,
+	vocabulary.ConditionReconciling,
+	vocabulary.ConditionStalled,
 	vocabulary.ConditionBlocked,
 }
 
