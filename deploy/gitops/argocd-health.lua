@@ -36,7 +36,7 @@ end
 
 -- Cluster API's own controllers reconcile the object.
 if is("Paused") or obj.spec.paused then
-  return {status = "Suspended", message = conditions.Paused and conditions.Paused.message or "spec.paused is true"}
+  return {status = "Suspended", message = is("Paused") and conditions.Paused.message or "spec.paused is true"}
 end
 for _, kind in ipairs({"RollingOut", "ScalingUp", "ScalingDown", "Remediating"}) do
   if is(kind) then

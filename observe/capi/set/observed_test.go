@@ -459,6 +459,7 @@ func TestScaleFacts(t *testing.T) {
 	}
 	never := map[string]string{
 		"Members":                            "TestMemberFacts",
+		"ClusterAPI.ReportsReconciling":      "it is true for each set of Cluster API",
 		"LastWriteFailure.Deleting":          "the run knows what it was refused",
 		"LastWriteFailure.Changing":          "the run knows what it was refused",
 		"LastWriteFailure.Message":           "the run knows what it was refused",
