@@ -86,7 +86,10 @@ func drainBlockersText(members []*Member) string {
 	blockers := list.Filter(
 		[]string{DrainBudgets, DrainNotTerminating, DrainEvictionErrors, DrainNotCompleted},
 		func(blocker string) bool {
-			return slices.ContainsFunc(members, func(m *Member) bool { return slices.Contains(m.ClusterAPI.DrainBlockers, blocker) })
+			return slices.ContainsFunc(
+				members,
+				func(m *Member) bool { return slices.Contains(m.ClusterAPI.DrainBlockers, blocker) },
+			)
 		},
 	)
 	return phrase.TextIf(len(blockers) > 0, ", delay likely due to %s", strings.Join(blockers, ", "))

@@ -55,7 +55,10 @@ func asV1Beta1(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstruc
 
 // Flux reads the version that the API server prefers. Argo CD reads the version of the object in Git.
 func TestHealthOfClusterAPIDeployments(t *testing.T) {
-	lacks := rollout.Problem{Reason: "TemplateNotFound", Message: "X shop/x does not exist: no set is created for the template"}
+	lacks := rollout.Problem{
+		Reason:  "TemplateNotFound",
+		Message: "X shop/x does not exist: no set is created for the template",
+	}
 	answered := func(a rollout.ExtensionAnswer) func(*rollout.Facts) {
 		return func(o *rollout.Facts) {
 			a.TargetSetUID = "uid-new"
