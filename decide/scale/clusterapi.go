@@ -48,6 +48,9 @@ func (o *planner) deletingUpToDateCount() int { return o.ClusterAPI.DeletingUpTo
 // neither condition is True. c has the counts of the set's status. The reasons of the condition MachinesCreated that end
 // without a person, such as an upgrade of the control plane, do not make a set Stalled.
 func (o *planner) reconcileCondition(c MachineCounts) Condition {
+	if !o.ClusterAPI.ReportsReconciling || o.Deleting {
+		return Condition{}
+	}
 	created := machinesCreatedCondition(o)
 	stalled := cmp.Or(
 		list.ValueIf(
@@ -67,8 +70,6 @@ func (o *planner) reconcileCondition(c MachineCounts) Condition {
 		Condition{Reason: vocabulary.ReasonScaling, Message: counts},
 	)
 	switch {
-	case !o.ClusterAPI.ReportsReconciling || o.Deleting:
-		return Condition{}
 	case stalled.Reason != "":
 		return Condition{vocabulary.ConditionStalled, ConditionTrue, stalled.Reason, stalled.Message}
 	case !served:
