@@ -593,7 +593,7 @@ func TestDecideWaitsForTheCaches(t *testing.T) {
 func TestASetThatIsHandedOverLosesTheConditionsOfMillwright(t *testing.T) {
 	t.Parallel()
 	s := capitest.NewSet("s", 1, withOtherController, func(s *clusterv1.MachineSet) {
-		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure} {
+		for _, kind := range []string{clusterv1.MachineSetScalingUpCondition, vocabulary.ConditionMachinesCreated, vocabulary.ConditionBlocked, vocabulary.ConditionReplicaFailure, vocabulary.ConditionReconciling, vocabulary.ConditionStalled} {
 			s.Status.Conditions = append(
 				s.Status.Conditions,
 				metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: kind},

@@ -53,8 +53,8 @@ const (
 	ConditionReplacementHeld  = "ReplacementHeld"  // failed machines are not replaced now
 )
 
-// Condition types of a MachineDeployment of either family. Each of these conditions exists only while its status is
-// True.
+// Condition types of a MachineDeployment of either family, and, except Degraded, of a MachineSet of Cluster API. Each of
+// these conditions exists only while its status is True.
 const (
 	ConditionDegraded    = "Degraded"    // the deployment stays on an earlier revision
 	ConditionReconciling = "Reconciling" // the machines do not match the spec yet; never present together with Stalled

@@ -1,10 +1,12 @@
 package scale
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"millwright/api/vocabulary"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 )
@@ -34,10 +36,48 @@ type ClusterAPISet struct {
 	// DeletingUpToDateCount is the number of members that are being deleted and match the template. Cluster API counts
 	// members that are being deleted as up to date if they match the template.
 	DeletingUpToDateCount int
+	// ReportsReconciling means that the status has one of the conditions Reconciling and Stalled of kstatus while the
+	// machines do not match the spec.
+	ReportsReconciling bool
 }
 
 // deletingUpToDateCount returns the number of members that are being deleted and count as up to date.
 func (o *planner) deletingUpToDateCount() int { return o.ClusterAPI.DeletingUpToDateCount }
+
+// reconcileCondition returns the condition Reconciling or Stalled, which tools such as kstatus read. If Reason is empty,
+// neither condition is True. c has the counts of the set's status. The reasons of the condition MachinesCreated that end
+// without a person, such as an upgrade of the control plane, do not make a set Stalled.
+func (o *planner) reconcileCondition(c MachineCounts) Condition {
+	if !o.ClusterAPI.ReportsReconciling || o.Deleting {
+		return Condition{}
+	}
+	created := machinesCreatedCondition(o)
+	stalled := cmp.Or(
+		list.ValueIf(
+			o.InvalidReason != "",
+			Condition{Reason: vocabulary.ReasonMachineSetInvalid, Message: o.InvalidReason},
+		),
+		list.ValueIf(created.Reason == vocabulary.ReasonTemplateNotFound, created),
+	)
+	served := c.Replicas == o.Replicas && c.Available >= o.Replicas
+	counts := fmt.Sprintf("%s, %d of %d available", machineCountText(c.Replicas), c.Available, o.Replicas)
+	waits := cmp.Or(
+		list.ValueIf(
+			len(o.PauseSentences) > 0,
+			Condition{Reason: vocabulary.ConditionPaused, Message: strings.Join(o.PauseSentences, ", ")},
+		),
+		list.ValueIf(created.Status == ConditionFalse, created),
+		Condition{Reason: vocabulary.ReasonScaling, Message: counts},
+	)
+	switch {
+	case stalled.Reason != "":
+		return Condition{vocabulary.ConditionStalled, ConditionTrue, stalled.Reason, stalled.Message}
+	case !served:
+		return Condition{vocabulary.ConditionReconciling, ConditionTrue, waits.Reason, waits.Message}
+	default:
+		return Condition{}
+	}
+}
 
 // hasMoveTarget reports whether surplus machines move to another set.
 func (o *planner) hasMoveTarget() bool { return o.ClusterAPI.MoveTarget != "" }

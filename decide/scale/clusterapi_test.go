@@ -215,3 +215,60 @@ func TestReasonsWhyMarkedMachinesStay(t *testing.T) {
 		})
 	}
 }
+
+// The conditions Reconciling and Stalled tell tools such as kstatus whether the machines of a set match the spec.
+func TestReconcilingAndStalledOfAClusterAPISet(t *testing.T) {
+	unready := func(m *scale.Member) { m.Ready = scale.ConditionFalse }
+	for name, row := range map[string]struct {
+		members []scale.Member
+		change  func(*scale.Facts)
+		want    []scale.Condition
+	}{
+		"complete":                  {runningMembers(2), nil, nil},
+		"paused when complete":      {runningMembers(2), func(o *scale.Facts) { o.PauseSentences = []string{"ann"} }, nil},
+		"a template that is unused": {runningMembers(2), func(o *scale.Facts) { o.MissingObjectKinds = []string{"X"} }, nil},
+		"deletion":                  {runningMembers(1), func(o *scale.Facts) { o.Deleting = true }, nil},
+		"too few machines": {runningMembers(1), nil, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "Scaling", Message: "1 machine, 1 of 2 available"},
+		}},
+		"too many machines": {runningMembers(3), nil, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "Scaling", Message: "3 machines, 3 of 2 available"},
+		}},
+		"a machine is not ready": {runningMembers(2, unready), nil, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "Scaling", Message: "2 machines, 0 of 2 available"},
+		}},
+		"paused": {runningMembers(1), func(o *scale.Facts) { o.PauseSentences = []string{"ann", "bob"} }, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "Paused", Message: "ann, bob"},
+		}},
+		"stopped": {runningMembers(1), func(o *scale.Facts) { o.StopReasons = []string{"Cluster web does not exist"} }, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "ScaleUpStopped", Message: "Cluster web does not exist"},
+		}},
+		"refused": {runningMembers(1), func(o *scale.Facts) { o.LastWriteFailure.Message = "quota" }, []scale.Condition{
+			{Type: "Reconciling", Status: "True", Reason: "MachineCreationFailed", Message: "quota"},
+		}},
+		"the template is missing": {runningMembers(1), func(o *scale.Facts) { o.MissingObjectKinds = []string{"X"} }, []scale.Condition{
+			{Type: "Stalled", Status: "True", Reason: "TemplateNotFound", Message: "X does not exist"},
+		}},
+		"invalid, although complete": {runningMembers(2), func(o *scale.Facts) { o.InvalidReason = "no selector" }, []scale.Condition{
+			{Type: "Stalled", Status: "True", Reason: "MachineSetInvalid", Message: "no selector"},
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newSet(2, row.members...)
+			if row.change != nil {
+				row.change(&o)
+			}
+			reported := func() (all []scale.Condition) {
+				for _, c := range scale.PlanSet(o).Status.Conditions {
+					if c.Type == "Reconciling" || c.Type == "Stalled" {
+						all = append(all, c)
+					}
+				}
+				return all
+			}
+			assert.Empty(t, reported(), "a set of MCM's kinds")
+			o.ClusterAPI.ReportsReconciling = true
+			assert.Equal(t, row.want, reported())
+		})
+	}
+}

@@ -32,8 +32,8 @@ type Condition struct {
 // Status is the desired status of the set.
 type Status struct {
 	Counts *MachineCounts // nil: no status was written yet
-	// Conditions have a fixed order. ReplicaFailure, ReplacementHeld, Frozen and Overshoot are present only while
-	// they are True.
+	// Conditions have a fixed order. ReplicaFailure, ReplacementHeld, Frozen, Overshoot, Reconciling and Stalled are
+	// present only while they are True.
 	Conditions []Condition
 	// PeakReplicas is the largest wanted number of machines since the set last had no surplus. Members in excess of
 	// PeakReplicas were created by mistake, because the wanted number was never that large.
@@ -171,6 +171,7 @@ func optionalConditions(o *planner, s Status) []Condition {
 			s.Overshoot > 0,
 			Condition{vocabulary.ConditionOvershoot, ConditionTrue, vocabulary.ReasonOverShootingReplicaCount, beyond},
 		),
+		o.reconcileCondition(*s.Counts),
 	}, func(c Condition) bool { return c.Reason != "" })
 }
 

@@ -89,8 +89,16 @@ func withMissedDeadline(o *rollout.Facts) {
 	}
 }
 
-// deploymentWithStatus returns the deployment with the status that Millwright writes for the facts.
-func deploymentWithStatus(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
+// toUnstructured returns an object as a tool reads it.
+func toUnstructured(t *testing.T, object any) *unstructured.Unstructured {
+	t.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	require.NoError(t, err)
+	return &unstructured.Unstructured{Object: content}
+}
+
+// newMCMDeployment returns the deployment of MCM's kinds with the status that Millwright writes for the facts.
+func newMCMDeployment(t *testing.T, o rollout.Facts) *unstructured.Unstructured {
 	t.Helper()
 	d := &v1alpha1.MachineDeployment{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "machine.sapcloud.io/v1alpha1", Kind: "MachineDeployment"},
@@ -101,9 +109,7 @@ func deploymentWithStatus(t *testing.T, o rollout.Facts) *unstructured.Unstructu
 	}
 	deployment.ApplyStatus(&d.Status, rollout.PlannedStatus(o), metav1.NewTime(now))
 	d.Status.ObservedGeneration = o.ObservedGeneration
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(d)
-	require.NoError(t, err)
-	return &unstructured.Unstructured{Object: content}
+	return toUnstructured(t, d)
 }
 
 // runHealthScript runs the script as Argo CD does: the global obj has the object, and the result has status and
@@ -152,48 +158,148 @@ func toLuaValue(l *lua.LState, value any) lua.LValue {
 	}
 }
 
-func TestHealthReportedByGitOpsTools(t *testing.T) {
+// verdictRow is a state of an object, the health that Argo CD reports with the script, and the status that Flux reports.
+type verdictRow struct {
+	name    string
+	facts   rollout.Facts
+	argo    string
+	kstatus status.Status
+	message string // part of the script's message
+}
+
+// bothFamilies are the states that deployments of both families have.
+func bothFamilies() []verdictRow {
 	approval := func(o *rollout.Facts) {
 		o.Steps = []rollout.Step{{Size: rollout.IntOrPercent{Value: 1}, NeedsApproval: true}}
 		o.Progress.Reached = now
 		o.Sets[0].Replicas, o.Sets[0].ObservedReplicas, o.Sets[0].Machines = 2, 2, o.Sets[0].Machines[:2]
 	}
-	for _, row := range []struct {
-		name    string
-		facts   rollout.Facts
-		argo    string
-		kstatus status.Status
-		message string
-	}{
+	byPerson := func(o *rollout.Facts) { o.Progress.Pin.By = "ann: slow disks" }
+	return []verdictRow{
 		{"complete", newCompleteRolloutFacts(), "Healthy", status.CurrentStatus, ""},
-		{"a change that Millwright has not seen", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Generation = 2 }), "Progressing", status.InProgressStatus, ""},
-		{"a new machine boots", newCompleteRolloutFacts(withStartedRollout(0)), "Progressing", status.InProgressStatus, "1 of 3 machines up to date"},
-		{"scaled up", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Replicas = 4 }), "Progressing", status.InProgressStatus, ""},
-		{"waits for approval", newCompleteRolloutFacts(withStartedRollout(1), approval), "Suspended", status.InProgressStatus, "waits for approval"},
-		{"paused", newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }), "Suspended", status.InProgressStatus, "paused"},
-		{"held", newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.HoldReason = "ann: no" }), "Suspended", status.InProgressStatus, "ann"},
-		{"paused after the rollout", newCompleteRolloutFacts(func(o *rollout.Facts) { o.Paused = true }), "Healthy", status.CurrentStatus, ""},
-		{"late", newCompleteRolloutFacts(withStartedRollout(0), withMissedDeadline), "Degraded", status.FailedStatus, "progress"},
-		{"returns to revision 1", newCompleteRolloutFacts(withPinnedRevision(2, 1)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"is back on revision 1", newCompleteRolloutFacts(withPinnedRevision(3, 0)), "Degraded", status.FailedStatus, "revision 2 failed"},
-		{"invalid", newCompleteRolloutFacts(func(o *rollout.Facts) { o.InvalidReason = "the selector is empty" }), "Degraded", status.FailedStatus, "selector"},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			o := deploymentWithStatus(t, row.facts)
-			health, message := runHealthScript(t, o)
-			assert.Equal(t, row.argo, health, message)
-			assert.Contains(t, message, row.message)
-			verdict, err := status.Compute(o)
-			require.NoError(t, err)
-			assert.Equal(t, row.kstatus, verdict.Status, verdict.Message)
-		})
+		{
+			"a change that Millwright has not seen",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.Generation = 2 }),
+			"Progressing",
+			status.InProgressStatus,
+			"",
+		},
+		{
+			"a new machine boots",
+			newCompleteRolloutFacts(withStartedRollout(0)),
+			"Progressing",
+			status.InProgressStatus,
+			"1 of 3 machines up to date",
+		},
+		{
+			"scaled up",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.Replicas = 4 }),
+			"Progressing",
+			status.InProgressStatus,
+			"",
+		},
+		{
+			"scaled down",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.Replicas = 2 }),
+			"Progressing",
+			status.InProgressStatus,
+			"",
+		},
+		{
+			"a machine is not available",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.Sets[0] = newMachineSet(2, true, 3, 2) }),
+			"Progressing",
+			status.InProgressStatus,
+			"2 available",
+		},
+		{
+			"waits for approval",
+			newCompleteRolloutFacts(withStartedRollout(1), approval),
+			"Suspended",
+			status.InProgressStatus,
+			"waits for approval",
+		},
+		{
+			"paused",
+			newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.Paused = true }),
+			"Suspended",
+			status.InProgressStatus,
+			"paused",
+		},
+		{
+			"held",
+			newCompleteRolloutFacts(withStartedRollout(1), func(o *rollout.Facts) { o.HoldReason = "ann: no" }),
+			"Suspended",
+			status.InProgressStatus,
+			"ann",
+		},
+		{
+			"paused after the rollout",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.Paused = true }),
+			"Healthy",
+			status.CurrentStatus,
+			"",
+		},
+		{
+			"late",
+			newCompleteRolloutFacts(withStartedRollout(0), withMissedDeadline),
+			"Degraded",
+			status.FailedStatus,
+			"progress",
+		},
+		{
+			"returns to revision 1",
+			newCompleteRolloutFacts(withPinnedRevision(2, 1)),
+			"Degraded",
+			status.FailedStatus,
+			"revision 2 failed",
+		},
+		{
+			"is back on revision 1",
+			newCompleteRolloutFacts(withPinnedRevision(3, 0)),
+			"Degraded",
+			status.FailedStatus,
+			"revision 2 failed",
+		},
+		{
+			"a person pinned revision 1",
+			newCompleteRolloutFacts(withPinnedRevision(3, 0), byPerson),
+			"Degraded",
+			status.FailedStatus,
+			"revision 2 is pinned by ann (slow disks)",
+		},
+		{
+			"invalid",
+			newCompleteRolloutFacts(func(o *rollout.Facts) { o.InvalidReason = "the selector is empty" }),
+			"Degraded",
+			status.FailedStatus,
+			"selector",
+		},
 	}
 }
 
-func TestADeletedDeploymentIsTerminating(t *testing.T) {
-	verdict, err := status.Compute(
-		deploymentWithStatus(t, newCompleteRolloutFacts(func(o *rollout.Facts) { o.Deleting = true })),
-	)
+func TestHealthReportedByGitOpsTools(t *testing.T) {
+	for _, row := range bothFamilies() {
+		t.Run(row.name, func(t *testing.T) { assertVerdicts(t, newMCMDeployment(t, row.facts), row) })
+	}
+}
+
+func assertVerdicts(t *testing.T, o *unstructured.Unstructured, row verdictRow) {
+	t.Helper()
+	health, message := runHealthScript(t, o)
+	assert.Equal(t, row.argo, health, message)
+	assert.Contains(t, message, row.message)
+	verdict, err := status.Compute(o)
 	require.NoError(t, err)
-	assert.Equal(t, status.TerminatingStatus, verdict.Status)
+	assert.Equal(t, row.kstatus, verdict.Status, verdict.Message)
+}
+
+// Argo CD reports an object that is being deleted as Progressing, and runs no script.
+func TestADeletedDeploymentIsTerminating(t *testing.T) {
+	facts := newCompleteRolloutFacts(func(o *rollout.Facts) { o.Deleting = true })
+	for _, o := range []*unstructured.Unstructured{newMCMDeployment(t, facts), newClusterAPIDeployment(t, facts)} {
+		verdict, err := status.Compute(o)
+		require.NoError(t, err)
+		assert.Equal(t, status.TerminatingStatus, verdict.Status)
+	}
 }

@@ -63,6 +63,7 @@ func ScaleFacts(
 		MissingObjectKinds: capi.MissingKinds(related.Templates),
 		Preflight:          preflightFacts(c, set, related),
 	}
+	o.ClusterAPI.ReportsReconciling = true
 	var namingErr error
 	o.NameParts, namingErr = machineNameParts(set)
 	o.Replicas = int(capi.ValueOrZero(set.Spec.Replicas))

@@ -302,6 +302,7 @@ func TestScaleFacts(t *testing.T) {
 			want:    []string{unread},
 		},
 
+		{fact: "ClusterAPI.ReportsReconciling", want: true},
 		{name: "none", fact: "ClusterAPI.DeletingUpToDateCount", want: 0},
 		{
 			name: "of three machines one is being deleted and up to date",
@@ -524,6 +525,7 @@ func TestScaleFacts(t *testing.T) {
 	}
 	never := map[string]string{
 		"Members":                            "TestMemberFacts",
+		"ClusterAPI.ReportsReconciling":      "it is true for each set of Cluster API",
 		"LastWriteFailure.Deleting":          "the run knows what it was refused",
 		"LastWriteFailure.Changing":          "the run knows what it was refused",
 		"LastWriteFailure.Message":           "the run knows what it was refused",

@@ -30,6 +30,8 @@ var millwrightConditionTypes = []string{
 	vocabulary.ConditionPaused,
 	vocabulary.ConditionReplicaFailure,
 	vocabulary.ConditionReplacementHeld,
+	vocabulary.ConditionReconciling,
+	vocabulary.ConditionStalled,
 	vocabulary.ConditionBlocked,
 }
 

@@ -114,7 +114,7 @@ func (d randomSource) randomSet() *clusterv1.MachineSet {
 		s.Status.Replicas, s.Status.ReadyReplicas, s.Status.AvailableReplicas, s.Status.UpToDateReplicas = n(), n(), n(), n()
 		s.Status.ObservedGeneration = int64(d.IntN(3))
 		for _, kind := range []string{
-			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Blocked",
+			"Paused", "MachinesCreated", "MachinesReady", "Theirs", "MachinesUpToDate", "ScalingUp", "ScalingDown", "Remediating", "Deleting", "ReplicaFailure", "Reconciling", "Stalled", "Blocked",
 		} {
 			if d.randomBoolWithOdds(2) {
 				s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{
@@ -309,7 +309,7 @@ func TestUnchangedStatusIsNotWrittenAgain(t *testing.T) {
 	}
 	for _, kind := range []string{
 		"MachinesCreated=False", "MachinesCreated=True", "MachinesReady=False", "MachinesReady=Unknown", "MachinesReady=True", "MachinesUpToDate=False", "ScalingUp=True",
-		"ScalingDown=True", "Remediating=True", "Deleting=True", "Paused=True", "ReplicaFailure=True", "Blocked=True",
+		"ScalingDown=True", "Remediating=True", "Deleting=True", "Paused=True", "ReplicaFailure=True", "Reconciling=True", "Stalled=True", "Blocked=True",
 	} {
 		assert.Positive(t, kinds[kind], "no state has %s", kind)
 	}

@@ -4,6 +4,7 @@ package capi
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -140,6 +141,7 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 	})
 	// no machine is up to date, because the deployment still has the template that failed
 	f.awaitUpToDateMachines(t, f.name, 2, 0)
+	f.reapplyInfrastructureTemplate(t, "late-2")
 	verdict()
 	assert.ElementsMatch(t, former, f.machineUIDs(t), "no machine was given up for one that never came")
 	rig.Eventually(t, "the rollout has its result", func() (bool, any) {
@@ -158,4 +160,64 @@ func TestADeploymentRollsBackAutomatically(t *testing.T) {
 		err := testRig.Temporal.GetWorkflow(t.Context(), first.WorkflowId, first.RunId).Get(t.Context(), &result)
 		return err == nil && result.Outcome == deployment.OutcomeRolledBack, fmt.Sprint(result, err)
 	})
+}
+
+// A person pins the former revision with the annotation that `millwright rollout undo --pin` writes.
+func TestAPersonPinsADeploymentAgainstAReconciler(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "pinned", 2)
+	f.awaitMachinesOfTemplate(t, f.name, 2)
+	f.newInfrastructureTemplate(t, "pinned-2")
+	f.setInfrastructureTemplate(t, "pinned-2")
+	f.awaitMachinesOfTemplate(t, "pinned-2", 2)
+	f.patchPool(t, fmt.Sprintf(`{"metadata":{"annotations":{%q:"2/1 ann: slow disks"}}}`, v1alpha1.AnnotationRolloutPin))
+	f.awaitUpToDateMachines(t, f.name, 2, 0)
+	f.reapplyInfrastructureTemplate(t, "pinned-2")
+	f.awaitUpToDateMachines(t, f.name, 2, 0)
+}
+
+// reapplyInfrastructureTemplate applies the deployment with this infrastructure template by server-side apply many
+// times, each time with another annotation, as a GitOps tool does for each commit. The set of the template must get no
+// machine: each change of its size would be a new generation.
+func (f fleet) reapplyInfrastructureTemplate(t *testing.T, template string) {
+	t.Helper()
+	const commits, commitAnnotation = 20, "example.com/commit"
+	setOfTemplate := func() unstructured.Unstructured {
+		for _, set := range f.listSets(t) {
+			name, _, _ := unstructured.NestedString(
+				set.Object, "spec", "template", "spec", "infrastructureRef", "name",
+			)
+			if name == template {
+				return set
+			}
+		}
+		require.Fail(t, "no set has the template", template)
+		return unstructured.Unstructured{}
+	}
+	before := setOfTemplate()
+	d := f.getObject(t, machineDeploymentResource, f.poolName)
+	for commit := range commits {
+		manifest := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": d.GetAPIVersion(), "kind": d.GetKind(),
+			"metadata": map[string]any{
+				"name":        f.poolName,
+				"annotations": map[string]any{commitAnnotation: strconv.Itoa(commit + 1)},
+			},
+			"spec": map[string]any{"template": map[string]any{"spec": map[string]any{
+				"infrastructureRef": map[string]any{"name": template},
+			}}},
+		}}
+		_, err := f.resourceClient(machineDeploymentResource).Apply(
+			t.Context(), f.poolName, manifest, metav1.ApplyOptions{FieldManager: "gitops", Force: true},
+		)
+		require.NoError(t, err)
+	}
+	rig.Eventually(t, "the set has the annotation of the last commit", func() (bool, any) {
+		seen := setOfTemplate()
+		return seen.GetAnnotations()[commitAnnotation] == strconv.Itoa(commits), seen.GetAnnotations()
+	})
+	after := setOfTemplate()
+	assert.Equal(t, before.GetUID(), after.GetUID())
+	assert.Equal(t, before.GetGeneration(), after.GetGeneration(), "the set of the template got another size")
+	assert.Zero(t, f.countMachinesByTemplate(t)[template])
 }
