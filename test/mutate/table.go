@@ -801,7 +801,7 @@ func mutations() []mutation {
 		},
 		{
 			"F11",
-			"decide/rollout/rollout.go",
+			"decide/rollout/ownership.go",
 			`return s.MatchesSelector && !s.Deleting`,
 			`return s.MatchesSelector && !s.Deleting && false`,
 			rolling,
@@ -809,7 +809,7 @@ func mutations() []mutation {
 		},
 		{
 			"F12",
-			"decide/rollout/rollout.go",
+			"decide/rollout/ownership.go",
 			`return set.isUnselected() })`,
 			`return set.isUnselected() && false })`,
 			rolling,
@@ -1177,6 +1177,14 @@ func mutations() []mutation {
 			`query.Get("watch") == "" || query.Get("sendInitialEvents") == "true" ||`,
 			"./observe/cache",
 			"after a restore, a set makes machines that its stale cache does not show",
+		},
+		{
+			"Z29",
+			"activities/deployment/decide.go",
+			`if rollout.MustConfirmTurn(observed) {`,
+			`if rollout.MustConfirmTurn(observed) && false {`,
+			node,
+			"two deployments whose caches are old take the same turn, and both begin",
 		},
 	}
 }
