@@ -1210,5 +1210,13 @@ func mutations() []mutation {
 			"./observe/cache",
 			"after a restore, a set makes machines that its stale cache does not show",
 		},
+		{
+			"Z29",
+			"activities/deployment/decide.go",
+			`if rollout.MustConfirmTurn(observed) {`,
+			`if rollout.MustConfirmTurn(observed) && false {`,
+			node,
+			"two deployments whose caches are old take the same turn, and both begin",
+		},
 	}
 }
