@@ -69,10 +69,10 @@ func ApplyStatus(
 	blocked explain.Summary,
 	now metav1.Time,
 ) {
-	c := want.Counts
+	c, before := want.Counts, StatusWithoutProgressTime(*s)
 	s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 	s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.Updated))
-	s.Versions, s.Phase = capiset.CountMachinesByVersion(f.Members), phaseOfDeployment(f)
+	s.Phase = phaseOfDeployment(f)
 	s.ObservedGeneration = f.Deployment.Generation
 	s.Selector = capi.SelectorText(&f.Deployment.Spec.Selector)
 	var conditions []capi.Condition
@@ -95,6 +95,9 @@ func ApplyStatus(
 		now,
 	)
 	s.Deprecated = v1Beta1Status(f.Deployment, s, now)
+	if len(s.Versions) > 0 || !equality.Semantic.DeepEqual(before, StatusWithoutProgressTime(*s)) {
+		s.Versions = capiset.CountMachinesByVersion(f.Members) // see capiset.ShowsVersions
+	}
 }
 
 // Source: Cluster API.
@@ -117,7 +120,7 @@ func phaseOfDeployment(f ObjectTree) string {
 func StatusShowsBlockers(f ObjectTree, blocked explain.Summary) bool {
 	s := &f.Deployment.Status
 	return capi.ShowsBlocked(f.Deployment, blocked) && s.Phase == phaseOfDeployment(f) &&
-		equality.Semantic.DeepEqual(s.Versions, capiset.CountMachinesByVersion(f.Members)) &&
+		capiset.ShowsVersions(s.Versions, f.Members) &&
 		equality.Semantic.DeepEqual(s.Deprecated, v1Beta1Status(f.Deployment, s, metav1.Time{}))
 }
 

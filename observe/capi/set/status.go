@@ -78,11 +78,10 @@ func ApplyStatus(
 	blocked explain.Summary,
 	now metav1.Time,
 ) {
-	s := &set.Status
+	s, before := &set.Status, set.Status.DeepCopy()
 	if c := want.Counts; c != nil {
 		s.Replicas, s.ReadyReplicas = new(int32(c.Replicas)), new(int32(c.Ready))
 		s.AvailableReplicas, s.UpToDateReplicas = new(int32(c.Available)), new(int32(c.UpToDate))
-		s.Versions = CountMachinesByVersion(related.Members)
 	}
 	var conditions []capi.Condition
 	for _, c := range want.Conditions {
@@ -98,13 +97,23 @@ func ApplyStatus(
 	s.ObservedGeneration = set.Generation
 	s.Selector = capi.SelectorText(&set.Spec.Selector)
 	s.Deprecated = v1Beta1Status(s, now)
+	if want.Counts != nil && (len(s.Versions) > 0 || !equality.Semantic.DeepEqual(before, s)) {
+		s.Versions = CountMachinesByVersion(related.Members)
+	}
+}
+
+// ShowsVersions reports whether a status shows the versions of machines. A status without versions shows them, too: the
+// CustomResourceDefinitions of Cluster API before v1.14 have no such field, so a write of the field alone would be
+// repeated without end. The next write of another field also writes the versions.
+func ShowsVersions(reported []clusterv1.StatusVersion, machines []*clusterv1.Machine) bool {
+	return len(reported) == 0 || equality.Semantic.DeepEqual(reported, CountMachinesByVersion(machines))
 }
 
 // StatusShowsBlockers reports whether the status of a set shows the set's blockers, the versions of its machines, and
 // the same facts to readers of version v1beta1.
 func StatusShowsBlockers(set *clusterv1.MachineSet, related capi.RelatedObjects, blocked explain.Summary) bool {
 	return capi.ShowsBlocked(set, blocked) &&
-		equality.Semantic.DeepEqual(set.Status.Versions, CountMachinesByVersion(related.Members)) &&
+		ShowsVersions(set.Status.Versions, related.Members) &&
 		equality.Semantic.DeepEqual(set.Status.Deprecated, v1Beta1Status(&set.Status, metav1.Time{}))
 }
 

@@ -380,6 +380,22 @@ func TestVersionsOfTheMachinesAreCounted(t *testing.T) {
 	)
 }
 
+// The CustomResourceDefinitions before Cluster API v1.14 have no status.versions. The API server drops the field, and
+// Millwright does not write it again.
+func TestVersionsThatTheAPIServerDropsAreNotRepeated(t *testing.T) {
+	s := capitest.NewSet("s", 1)
+	related := capitest.NewRelatedObjects(capitest.NewMachine("a", s))
+	stored := writeStatus(t, newCache(), s, related, capitest.Noon, scale.WriteFailure{})
+	require.NotEmpty(t, stored.Status.Versions)
+	stored.Status.Versions = nil
+	_, blocked := planSet(newCache(), stored, related, capitest.Noon, scale.WriteFailure{})
+	assert.True(t, capiset.StatusShowsBlockers(stored, related, blocked))
+	again := writeStatus(t, newCache(), stored.DeepCopy(), related, capitest.Noon, scale.WriteFailure{})
+	assert.Equal(t, stored.Status, again.Status, "nothing is written")
+	related.Members = append(related.Members, capitest.NewMachine("b", s))
+	assert.NotEmpty(t, writeStatus(t, newCache(), stored, related, capitest.Noon, scale.WriteFailure{}).Status.Versions)
+}
+
 // conditionOfSet returns a condition of a set, and asserts that the set has exactly one condition of this type.
 func conditionOfSet(t *testing.T, s *clusterv1.MachineSet, kind string) metav1.Condition {
 	t.Helper()
