@@ -94,10 +94,41 @@ func HookRemovalPatch(m *clusterv1.Machine, drained bool) map[string]any {
 }
 
 // hasReachedPreDrainHooks reports whether the deletion by Cluster API has reached the pre-drain hooks of a machine.
-// While Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node. The reason of the
-// condition Deleting shows the same state, except after an error.
+// While Millwright's hook is present, Cluster API waits, unless Cluster API would not drain the node.
 func hasReachedPreDrainHooks(m *clusterv1.Machine) bool {
-	return m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreDrainHookStartTime.IsZero()
+	at := reachedPreDrainHooksAt(m)
+	return !at.IsZero()
+}
+
+// reachedPreDrainHooksAt returns when the deletion by Cluster API has reached the pre-drain hooks of a machine; zero: it
+// has not. Before v1.14, only the reason of the condition Deleting shows this, and its time is the begin of the
+// deletion. From v1.14 on, the status has the time, also after an error has changed the condition.
+func reachedPreDrainHooksAt(m *clusterv1.Machine) metav1.Time {
+	if d := m.Status.Deletion; d != nil && !d.WaitForPreDrainHookStartTime.IsZero() {
+		return d.WaitForPreDrainHookStartTime
+	}
+	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition)
+	if c.Status == metav1.ConditionTrue && c.Reason == clusterv1.MachineDeletingWaitingForPreDrainHookReason {
+		return c.LastTransitionTime
+	}
+	return metav1.Time{}
+}
+
+// hasReachedPreTerminateHooks reports whether the deletion by Cluster API has reached the pre-terminate hooks of a
+// machine. Before v1.14, only the reason of the condition Deleting shows this, also by a later stage.
+func hasReachedPreTerminateHooks(m *clusterv1.Machine) bool {
+	if d := m.Status.Deletion; d != nil && !d.WaitForPreTerminateHookStartTime.IsZero() {
+		return true
+	}
+	switch capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineDeletingCondition).Reason {
+	case clusterv1.MachineDeletingWaitingForPreTerminateHookReason,
+		clusterv1.MachineDeletingWaitingForInfrastructureDeletionReason,
+		clusterv1.MachineDeletingWaitingForBootstrapDeletionReason,
+		clusterv1.MachineDeletingDeletingNodeReason:
+		return true
+	default:
+		return false
+	}
 }
 
 // pauseReason returns why Cluster API, and therefore Millwright, does not act on a machine; empty if the machine is not
@@ -126,7 +157,7 @@ func UpstreamStatusTexts(m *clusterv1.Machine) []string {
 	if c := meta.FindStatusCondition(m.Status.Conditions, clusterv1.MachineNodeReadyCondition); c != nil {
 		says = append(says, string(c.Status))
 	}
-	if m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero() {
+	if hasReachedPreTerminateHooks(m) {
 		says = append(says, "past")
 	}
 	return says
@@ -172,7 +203,7 @@ func relatedObjectsOfDrain(
 ) (drain.RelatedObjects, error) {
 	a := drain.RelatedObjects{
 		ClusterName: m.Spec.ClusterName, ClusterGone: cluster == nil || cluster.DeletionTimestamp != nil,
-		ReachedPreTerminateHooks: m.Status.Deletion != nil && !m.Status.Deletion.WaitForPreTerminateHookStartTime.IsZero(),
+		ReachedPreTerminateHooks: hasReachedPreTerminateHooks(m),
 	}
 	if a.ClusterGone || a.ReachedPreTerminateHooks {
 		return a, nil

@@ -198,6 +198,9 @@ func TestToMillwrightMachine(t *testing.T) {
 	assert.Nil(t, capidrain.ToMillwrightMachine(m).Status.CurrentOperation, "what nobody can read counts as absent")
 }
 
+// withoutDeletionTimes removes the times of the deletion that a Machine has since Cluster API v1.14.
+func withoutDeletionTimes(m *clusterv1.Machine) { m.Status.Deletion = nil }
+
 func TestDrainHookFacts(t *testing.T) {
 	set := capitest.NewSet("s", 1)
 	infrastructure := func(change ...capitest.ProviderObjectChange) runtime.Object {
@@ -218,6 +221,18 @@ func TestDrainHookFacts(t *testing.T) {
 		"not deleted": {capitest.NewMachine("m", set, capitest.WithDrainHook), nil, drain.HookFacts{HasHook: true, NodeName: "node-m"}},
 		"at the hook": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(), infrastructure()), drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m"},
+		},
+		"at the hook, with Cluster API before v1.14": {
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, withoutDeletionTimes),
+			related(capitest.NewCluster(), infrastructure()),
+			drain.HookFacts{HasHook: true, Deleting: true, ClusterAPIWaits: true, NodeName: "node-m"},
+		},
+		"past its drain, with Cluster API before v1.14": {
+			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook, withoutDeletionTimes, capitest.WithConditionReason(
+				clusterv1.MachineDeletingCondition, metav1.ConditionTrue, clusterv1.MachineDeletingDeletingNodeReason, "",
+			)),
+			related(capitest.NewCluster(), infrastructure()),
+			drain.HookFacts{HasHook: true, Deleting: true, NodeName: "node-m", NoDrainReason: "the deletion is past its drain"},
 		},
 		"its Cluster is paused": {
 			capitest.NewMachine("m", set, capitest.AsMachineAtDrainHook), related(capitest.NewCluster(func(c *clusterv1.Cluster) { c.Spec.Paused = new(true) })),

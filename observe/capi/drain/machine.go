@@ -58,7 +58,7 @@ func ToMillwrightMachine(m *clusterv1.Machine) *v1alpha1.Machine {
 	if s.Deletion == nil && hasReachedPreDrainHooks(m) {
 		s.Deletion = &v1alpha1.MachineDeletion{
 			Stage: v1alpha1.MachineDeletionDrain,
-			Since: m.Status.Deletion.WaitForPreDrainHookStartTime,
+			Since: reachedPreDrainHooksAt(m),
 		}
 	}
 	for _, kind := range reportedConditions() {
