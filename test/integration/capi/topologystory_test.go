@@ -109,9 +109,7 @@ func TestTheLifeOfAClusterOfAClass(t *testing.T) {
 	workers, scaled := s.fleetOfTopology(t, "workers"), s.fleetOfTopology(t, "scaled")
 	run := func(arguments ...string) string {
 		t.Helper()
-		out := strings.Join(testRig.RunMillwright(t, arguments...), "\n")
-		t.Logf("$ millwright %s\n%s", strings.Join(arguments, " "), out)
-		return out
+		return strings.Join(testRig.RunMillwright(t, arguments...), "\n")
 	}
 	named := "machinedeployment.cluster.x-k8s.io/" + s.name + "/" + workers.poolName
 
