@@ -315,7 +315,7 @@ func TestRightsForClusterAPIAreOptional(t *testing.T) {
 			if strings.HasSuffix(o.GetKind(), "Binding") && strings.HasSuffix(name, suffix) {
 				names = append(names, name)
 			}
-			assert.False(t, strings.Contains(marshalYAML(t, o), "apiGroups: []"), name)
+			assert.NotContains(t, marshalYAML(t, o), "apiGroups: []", name)
 		}
 		return names
 	}
@@ -325,8 +325,11 @@ func TestRightsForClusterAPIAreOptional(t *testing.T) {
 		bindings(drains, map[string]any{"drainNamespaces": []any{"shop", "bakery"}}))
 	assert.Equal(t, []string{inCluster + drains}, bindings(drains, map[string]any{"drainNamespaces": []any{"*"}}))
 	assert.Empty(t, bindings(providers, map[string]any{}))
-	assert.ElementsMatch(t, []string{inCluster + "/millwright-worker" + providers, inCluster + "/millwright-bridge" + providers},
-		bindings(providers, map[string]any{"aggregateProviderRoles": true, "providerGroups": []any{}}))
+	assert.ElementsMatch(
+		t,
+		[]string{inCluster + "/millwright-worker" + providers, inCluster + "/millwright-bridge" + providers},
+		bindings(providers, map[string]any{"aggregateProviderRoles": true, "providerGroups": []any{}}),
+	)
 }
 
 // A packaged chart contains the CRD files, not the symbolic link to them.
