@@ -115,8 +115,9 @@ type Decision struct {
 }
 
 // Decide ends complete grants, and grants the rest of each domain's budget to the machines that have been due the
-// longest. A grant has no timeout. A machine whose set has made its last retry gets no grant. While the breaker is open, Decide grants and annotates no machine. Machines with
-// BypassesBudget always get a grant. The order of the facts does not matter.
+// longest. A grant has no timeout. A machine whose set has made its last retry gets no grant. While the breaker is open,
+// Decide grants and annotates no machine. Machines with BypassesBudget always get a grant. The order of the facts does
+// not matter.
 func Decide(o Facts) Decision {
 	o.Machines, o.Grants = list.SortedCopyOfLargeItems(
 		o.Machines,

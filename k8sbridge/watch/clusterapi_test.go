@@ -348,7 +348,7 @@ func TestRelevantChangesTriggerEvaluationOfAClusterAPISet(t *testing.T) {
 			evaluatedAtOnce,
 		},
 		{
-			"a label of the deployment, by which a RolloutPolicy selects it",
+			"a label of the deployment: RolloutPolicies select by labels",
 			capitest.NewDeployment(func(d *clusterv1.MachineDeployment) { d.Labels = map[string]string{"team": "shop"} }),
 			evaluatedAtOnce,
 		},

@@ -39,8 +39,8 @@ func (p pool) markForRemediation(t *testing.T, name string) {
 	})
 }
 
-// clockSkew is longer than the time by which decide/scale assumes the clocks of Temporal and the API server to differ. A
-// machine that fails sooner after its creation belongs to the next generation if its deletion has to be repeated.
+// clockSkew is longer than maxClockSkew in decide/scale, the tolerated difference between the clocks of Temporal and the
+// API server. A machine that is older than clockSkew when it fails belongs to one generation only.
 const clockSkew = 11 * time.Second
 
 // awaitOwnMachine returns the only machine of the set, which is none of the former machines, has conditions, and is
