@@ -55,8 +55,8 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 type machineReader struct {
 	key             types.NamespacedName
 	clients         kubecli.Clients
-	temporal        client.Client
-	temporalAddress string // address of Temporal
+	temporal        client.Client // nil: Temporal is not asked
+	temporalAddress string        // address of Temporal
 	now             func() time.Time
 }
 
@@ -89,7 +89,9 @@ func (e machineReader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
-	s.readFromTemporal(ctx, e.temporal, e.temporalAddress)
+	if e.temporal != nil {
+		s.readFromTemporal(ctx, e.temporal, e.temporalAddress)
+	}
 	return s, nil
 }
 

@@ -1,12 +1,10 @@
 package explain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
 	"strings"
 
@@ -45,8 +43,7 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+	RegisterUIAddressFlag(c.Flags(), &x.uiAddress)
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
 	c.Flags().BoolVar(&x.showsOnlyBlocked, "stuck", false, "only workflows of blocked objects")
@@ -54,11 +51,10 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 }
 
 func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
-	page, err := url.Parse(x.uiAddress)
-	if err != nil || page.Host == "" {
-		return fmt.Errorf("--ui-address %q is no URL", x.uiAddress)
+	pages, err := NewUIPages(x.uiAddress, x.temporalFlags.Namespace)
+	if err != nil {
+		return err
 	}
-	page = page.JoinPath("namespaces", x.temporalFlags.Namespace, "workflows")
 	query := `ExecutionStatus="Running"`
 	if x.showsOnlyBlocked {
 		query += ` AND Stuck=true`
@@ -73,10 +69,7 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		}
 		s, err := x.findSubject(ctx, clients, text)
 		if gone, is := errors.AsType[objectMissingError](err); is && gone.canBeMachine {
-			page.RawQuery = url.Values{
-				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
-			}.Encode()
-			_, err = fmt.Fprintln(out, page)
+			_, err = fmt.Fprintln(out, pages.List(MachineRunsQuery(gone.key)))
 			return err
 		}
 		if err != nil {
@@ -90,11 +83,9 @@ func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
 		if o := s.operation; o != nil && o.WorkflowID != "" { // the ID of the object's open rollout or drain
 			id = o.WorkflowID
 		}
-		page, query = page.JoinPath(url.PathEscape(id)), ""
+		_, err = fmt.Fprintln(out, pages.Workflow(id))
+		return err
 	}
-	if query != "" {
-		page.RawQuery = url.Values{"query": {query}}.Encode()
-	}
-	_, err = fmt.Fprintln(out, page)
+	_, err = fmt.Fprintln(out, pages.List(query))
 	return err
 }
