@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millwright/process/commandline"
+	"millwright/starter/dashboard"
 	"millwright/starter/doctor"
 	"millwright/starter/drain"
 	"millwright/starter/explain"
@@ -38,7 +39,7 @@ func formerNameHint(called string) string {
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:     "millwright",
-		Short:   "Operate Millwright: prepare Temporal, explain what waits, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
+		Short:   "Operate Millwright: prepare Temporal, explain what waits, serve pages about the fleet, see and change drains and rollouts, preserve machines, check providers, take over from machine-controller-manager, decrypt payloads for Temporal's UI, run the demo",
 		Version: commandline.Version(),
 	}
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // the program runs as a plugin of kubectl
@@ -50,6 +51,7 @@ func rootCommand() *cobra.Command {
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
 		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
+		dashboard.Command(kubecli.NewEnvironment()),
 		fleet.Command(kubecli.NewEnvironment()),
 		doctor.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
