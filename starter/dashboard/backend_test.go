@@ -124,11 +124,18 @@ func (b *backend) page(t *testing.T, path string) (code int, page *element) {
 func (b *backend) withDrain(runs []*workflowpb.WorkflowExecutionInfo, workflow string, pods *drain.Overview) {
 	b.temporal.runs, b.temporal.WorkflowID = runs, workflow
 	if pods != nil {
-		b.temporal.PendingActivities = []*workflowpb.PendingActivityInfo{{
-			ActivityId: "evict-pods", State: enumspb.PENDING_ACTIVITY_STATE_STARTED, Attempt: 1,
-			LastStartedTime:  timestamppb.New(now.Add(-83 * time.Minute)),
-			HeartbeatDetails: clitest.EncodePayloads(activities.Progress{Picture: *pods}), LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
-		}}
+		b.temporal.PendingActivities = []*workflowpb.PendingActivityInfo{
+			{
+				ActivityId:      "evict-pods",
+				State:           enumspb.PENDING_ACTIVITY_STATE_STARTED,
+				Attempt:         1,
+				LastStartedTime: timestamppb.New(now.Add(-83 * time.Minute)),
+				HeartbeatDetails: clitest.EncodePayloads(
+					activities.Progress{Picture: *pods},
+				),
+				LastHeartbeatTime: timestamppb.New(now.Add(-2 * time.Second)),
+			},
+		}
 	}
 }
 

@@ -192,7 +192,11 @@ func (b *browser) await(method string) {
 func (b *browser) value(expression string) any {
 	b.t.Helper()
 	var answer struct{ Result struct{ Value any } }
-	b.call("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	b.call(
+		"Runtime.evaluate",
+		map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true},
+		&answer,
+	)
 	return answer.Result.Value
 }
 

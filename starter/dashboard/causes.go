@@ -42,14 +42,14 @@ func parseSentence(sentence, cause string) (w wait) {
 		w.command = commands[0]
 		sentence, _, _ = strings.Cut(sentence, "; `"+w.command+"`")
 	}
-	rest := sentence
+	rest := ""
 	switch at := sincePattern.FindStringIndex(sentence); {
 	case cause != "" && strings.HasPrefix(sentence, cause):
 		w.cause, rest = cause, sentence[len(cause):]
 	case at != nil:
 		w.cause, rest = sentence[:at[0]], sentence[at[0]:]
 	default:
-		w.cause, rest = sentence, ""
+		w.cause = sentence
 	}
 	rest = sincePattern.ReplaceAllString(rest, "")
 	w.next = strings.TrimSpace(strings.TrimPrefix(rest, ";"))

@@ -69,7 +69,7 @@ func factsOfClusterAPISet(s *clusterv1.MachineSet) *setFacts {
 func factsOfClusterAPIMachine(m *clusterv1.Machine) *machineFacts {
 	owner, set := controllerOf(m)
 	ready := capi.ConditionOfType(m.Status.Conditions, clusterv1.ReadyCondition).Status == metav1.ConditionTrue
-	f := &machineFacts{
+	return &machineFacts{
 		id:         objectID{kindClusterAPIMachine, sharedText(m.Namespace), m.Name},
 		owner:      owner,
 		setName:    set,
@@ -82,12 +82,15 @@ func factsOfClusterAPIMachine(m *clusterv1.Machine) *machineFacts {
 		clusterAPI: stripClusterAPIMachine(m),
 		created:    m.CreationTimestamp.Time,
 		isReady:    ready,
-		isFailed: m.Status.Phase == string(clusterv1.MachinePhaseFailed) ||
-			capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineHealthCheckSucceededCondition).Status == metav1.ConditionFalse,
+		isFailed:   hasFailedHealthCheck(m),
 		isDeleting: m.DeletionTimestamp != nil,
 		isDrained:  capidrain.IsDrainedByMillwright(m) && m.DeletionTimestamp != nil,
 	}
-	return f
+}
+
+func hasFailedHealthCheck(m *clusterv1.Machine) bool {
+	c := capi.ConditionOfType(m.Status.Conditions, clusterv1.MachineHealthCheckSucceededCondition)
+	return c.Status == metav1.ConditionFalse
 }
 
 // stripClusterAPIMachine returns a copy of a machine without the fields that no page needs.

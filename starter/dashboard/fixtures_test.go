@@ -60,11 +60,14 @@ func (b *poolBuilder) with(n int, revision int64, edits ...machineEdit) *poolBui
 			Name:              fmt.Sprintf("%s-%d-%s", b.name, revision, suffix(i)),
 			UID:               types.UID(fmt.Sprintf("m-%s-%s-%d", b.namespace, b.name, i)),
 			CreationTimestamp: ago(50 * time.Hour),
-			Labels:            map[string]string{"app": b.name, v1alpha1.LabelNode: fmt.Sprintf("ip-10-0-%d-%d", i/200, 10+i%200)},
-			Annotations:       map[string]string{},
-			OwnerReferences:   []metav1.OwnerReference{b.setReference(revision)},
+			Labels: map[string]string{
+				"app":              b.name,
+				v1alpha1.LabelNode: fmt.Sprintf("ip-10-0-%d-%d", i/200, 10+i%200),
+			},
+			Annotations:     map[string]string{},
+			OwnerReferences: []metav1.OwnerReference{b.setReference(revision)},
 			ManagedFields: []metav1.ManagedFieldsEntry{{
-				Manager: "millwright", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:conditions":{},"f:currentStatus":{}}}`)},
+				Manager: "millwright", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:conditions":{},"f:currentStatus":{}}}`),
 			}},
 		}}
 		m.Spec.Class.Name, m.Spec.ProviderID = "large", fmt.Sprintf("aws:///eu-1/i-%08x", 0xa1b2c3+i)
@@ -192,11 +195,19 @@ func (b *poolBuilder) objects() []runtime.Object {
 	d.Status.ObservedGeneration = 1
 	if b.step != "" {
 		d.Status.CurrentOperation = &v1alpha1.Operation{
-			Step: b.step, Since: ago(34 * time.Minute), WorkflowID: "garden/rollout/" + b.namespace + "/" + b.name + "/" + fmt.Sprint(b.revision),
-			RolloutOf: d.UID,
+			Step:       b.step,
+			Since:      ago(34 * time.Minute),
+			WorkflowID: "garden/rollout/" + b.namespace + "/" + b.name + "/" + fmt.Sprint(b.revision),
+			RolloutOf:  d.UID,
 		}
 	}
-	facts := explain.Deployment{Namespace: b.namespace, Name: b.name, Conditions: b.own, HasPendingChanges: true, MachineCount: max(b.desired, len(b.machines))}
+	facts := explain.Deployment{
+		Namespace:         b.namespace,
+		Name:              b.name,
+		Conditions:        b.own,
+		HasPendingChanges: true,
+		MachineCount:      max(b.desired, len(b.machines)),
+	}
 	for _, m := range b.machines {
 		facts.Machines = append(facts.Machines, machine.ExplanationFacts(m, nil, now))
 	}

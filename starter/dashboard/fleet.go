@@ -10,7 +10,6 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
-	"millwright/decide/explain"
 	"millwright/decide/list"
 	"millwright/observe/cache"
 	"millwright/observe/target"
@@ -282,29 +281,16 @@ func (p *pool) blockers() (all []string) {
 
 // currentState returns the state of a pool that is not being deleted.
 func (p *pool) currentState() state {
-	blockers := p.blockers()
-	only := func(names ...string) bool {
-		return len(blockers) > 0 &&
-			!slices.ContainsFunc(blockers, func(name string) bool { return !slices.Contains(names, name) })
-	}
 	isBusy := p.operation != nil || p.hasBusyMachine() || p.counts.byCategory[categoryStarting] > 0 ||
 		p.counts.total() != p.counts.desired
-	switch {
-	case p.isPinned() && only(vocabulary.ReasonRolledBack, vocabulary.ReasonPinned):
-		return stateRolledBack
-	case only(vocabulary.BlockedByMissingApproval):
-		return stateApproval
-	case only(vocabulary.BlockedByPause, vocabulary.BlockedByHold):
-		return statePaused
-	case len(blockers) > 0:
-		return stateStill
-	case p.isPinned():
-		return stateRolledBack
+	switch stopped, failed := p.stoppedState(), p.counts.byCategory[categoryFailed] > 0; {
+	case stopped != "":
+		return stopped
 	case p.isRolling():
 		return stateRolling
-	case p.counts.byCategory[categoryFailed] > 0 && isBusy:
+	case failed && isBusy:
 		return stateReplacing
-	case p.counts.byCategory[categoryFailed] > 0:
+	case failed:
 		return stateFailed
 	case isBusy:
 		return stateMoving
@@ -313,12 +299,30 @@ func (p *pool) currentState() state {
 	}
 }
 
+// stoppedState returns the state of a pool that something blocks, or whose rollout was rolled back; empty for another
+// pool.
+func (p *pool) stoppedState() state {
+	blockers := p.blockers()
+	only := func(names ...string) bool {
+		return !slices.ContainsFunc(blockers, func(name string) bool { return !slices.Contains(names, name) })
+	}
+	switch {
+	case p.isPinned() && only(vocabulary.ReasonRolledBack, vocabulary.ReasonPinned):
+		return stateRolledBack
+	case len(blockers) == 0:
+		return ""
+	case only(vocabulary.BlockedByMissingApproval):
+		return stateApproval
+	case only(vocabulary.BlockedByPause, vocabulary.BlockedByHold):
+		return statePaused
+	default:
+		return stateStill
+	}
+}
+
 func (p *pool) hasBusyMachine() bool {
 	return slices.ContainsFunc(p.machines, func(m *machineRow) bool { return m.currentOperation != nil })
 }
-
-// needsPerson reports whether a person must act before the pool goes on.
-func (p *pool) needsPerson() bool { return explain.NeedsPerson(p.blockers()) }
 
 // sortPools sorts the pools and their machines: what needs a person first, then what waits longest.
 func (f *fleet) sortPools() {

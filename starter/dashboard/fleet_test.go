@@ -110,7 +110,14 @@ func TestBarIsFilled(t *testing.T) {
 }
 
 func TestCausesGroupPoolsAndMachines(t *testing.T) {
-	f := fleetOf(t, quotaPool("pay", "batch"), quotaPool("search", "query"), blockedPool(), pinnedPool(), newPool("ci", "runner", 3).with(3, 4))
+	f := fleetOf(
+		t,
+		quotaPool("pay", "batch"),
+		quotaPool("search", "query"),
+		blockedPool(),
+		pinnedPool(),
+		newPool("ci", "runner", 3).with(3, 4),
+	)
 	causes := groupCauses(f.pools)
 	require.Len(t, causes, 3)
 	quota := causes[0]
@@ -118,7 +125,11 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 	assert.Equal(t, "6 machines of 2 pools", quota.whoText())
 	assert.Equal(t, now.Add(-17*time.Minute), quota.since)
 	assert.Equal(t, now.Add(4*time.Minute), quota.deadline)
-	assert.Equal(t, "it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced", quota.next)
+	assert.Equal(
+		t,
+		"it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
+		quota.next,
+	)
 	assert.Len(t, quota.shownCommands(), 1, "one command that explains a machine is enough: %v", quota.commands)
 	budget := causes[1]
 	assert.Equal(t, budgetCause, budget.cause)
@@ -148,7 +159,12 @@ func TestOwnWaitsAreTakenFromTheSentenceOfAPool(t *testing.T) {
 	require.Len(t, causes, 2)
 	assert.Equal(t, "step 1 of 2 waits", causes[0].cause)
 	assert.Zero(t, causes[0].machineCount)
-	assert.Equal(t, []any{now.Add(-time.Hour), time.Time{}}, []any{causes[0].since, causes[0].deadline}, "not those of the machines")
+	assert.Equal(
+		t,
+		[]any{now.Add(-time.Hour), time.Time{}},
+		[]any{causes[0].since, causes[0].deadline},
+		"not those of the machines",
+	)
 	assert.Equal(t, budgetCause, causes[1].cause)
 	// The status of a pool may be older than those of its machines: then its sentence is shown as it is.
 	old := blockedPool()
@@ -182,7 +198,9 @@ func TestPoolsOfClusterAPI(t *testing.T) {
 	d.UID = "d"
 	set := capitest.NewSet("md-7", 2)
 	set.Finalizers, set.UID = append(set.Finalizers, capi.Finalizer), "s"
-	set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment"))}
+	set.OwnerReferences = []metav1.OwnerReference{
+		*metav1.NewControllerRef(d, clusterv1.GroupVersion.WithKind("MachineDeployment")),
+	}
 	ready := capitest.NewMachine("md-7-a", set, capitest.WithCondition(clusterv1.ReadyCondition, metav1.ConditionTrue))
 	unready := capitest.NewMachine("md-7-b", set, capitest.WithoutCondition(clusterv1.ReadyCondition))
 	other := capitest.NewSet("other", 3)
@@ -199,9 +217,16 @@ func TestPoolsOfClusterAPI(t *testing.T) {
 }
 
 func TestClustersShowTheStateOfTheirTarget(t *testing.T) {
-	s := factsOf(t, append(newPool("shop", "web", 2).with(2, 4).objects(), newPool("pay", "api", 2).with(2, 4).objects()...)...)
+	s := factsOf(
+		t,
+		append(newPool("shop", "web", 2).with(2, 4).objects(), newPool("pay", "api", 2).with(2, 4).objects()...)...)
 	s.targets = map[string]target.Report{
-		"shop": {Namespace: "shop", State: cache.TargetMissing, Why: "no Secret"}, "pay": {Namespace: "pay", State: cache.TargetReady},
+		"shop": {
+			Namespace: "shop",
+			State:     cache.TargetMissing,
+			Why:       "no Secret",
+		},
+		"pay": {Namespace: "pay", State: cache.TargetReady},
 	}
 	o := buildFleet(s).overview(query{page: 1})
 	require.Len(t, o.Groups, 2)
@@ -239,7 +264,14 @@ func TestFiltersAndPages(t *testing.T) {
 
 // The order of the pools is the order in which a person should look at them.
 func TestPoolsThatNeedAPersonComeFirst(t *testing.T) {
-	f := fleetOf(t, newPool("a", "healthy", 3).with(3, 4), rollingPool(), quotaPool("pay", "batch"), failingPool(), pinnedPool())
+	f := fleetOf(
+		t,
+		newPool("a", "healthy", 3).with(3, 4),
+		rollingPool(),
+		quotaPool("pay", "batch"),
+		failingPool(),
+		pinnedPool(),
+	)
 	var names []string
 	for _, p := range f.pools {
 		names = append(names, p.id.Key())

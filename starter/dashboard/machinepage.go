@@ -106,7 +106,10 @@ func (f *fleet) machineFacts(m *machineRow) []fact {
 		created = kubecli.TimeWithAgeText(m.created, f.now)
 	}
 	facts := []fact{
-		{"phase", m.phase + phrase.TextIf(!m.phaseSince.IsZero(), ", since %s", kubecli.TimeWithAgeText(m.phaseSince, f.now))},
+		{
+			"phase",
+			m.phase + phrase.TextIf(!m.phaseSince.IsZero(), ", since %s", kubecli.TimeWithAgeText(m.phaseSince, f.now)),
+		},
 		{"set", m.setName},
 		{"class", m.class},
 		{"node", m.node},
@@ -122,7 +125,12 @@ func (f *fleet) machineFacts(m *machineRow) []fact {
 
 func (f *fleet) drainView(r *drains.Report) *drainView {
 	v := &drainView{
-		Headline: r.Headline, Sentence: r.Statement, Counts: r.PodCounts, Result: r.Result, Note: r.Note, Commands: r.Commands,
+		Headline: r.Headline,
+		Sentence: r.Statement,
+		Counts:   r.PodCounts,
+		Result:   r.Result,
+		Note:     r.Note,
+		Commands: r.Commands,
 	}
 	for _, row := range r.Pods[:min(len(r.Pods), drain.MaxOverviewRows)] {
 		class, icon := "motion", "leaving"

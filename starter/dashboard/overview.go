@@ -145,13 +145,12 @@ func countText(n int, thing string) string {
 
 // tiles count the pools by group of states, and the clusters and machines.
 func (f *fleet) tiles(q query) []tile {
-	byGroup, pools := map[stateGroup]int{}, 0
+	byGroup := map[stateGroup]int{}
 	var sum counts
 	scope := query{namespace: q.namespace, cluster: q.cluster, page: 1}
 	for _, p := range f.pools {
 		if scope.acceptsPool(p) {
 			byGroup[p.state.Group()]++
-			pools++
 			sum.add(p.counts)
 		}
 	}
@@ -161,20 +160,22 @@ func (f *fleet) tiles(q query) []tile {
 		return q.address("/")
 	}
 	clusters := list.CountWhere(f.clusters, func(c *cluster) bool { return scope.acceptsCluster(c.key) })
+	ofGroup := func(group stateGroup, one, several string) tile {
+		n := byGroup[group]
+		return tile{
+			Number: groupedNumber(n), Label: phrase.SingularOrPlural(n, one, several), Href: in(string(group)),
+			Class: phrase.TextIf(n > 0, "%s", group),
+		}
+	}
 	return []tile{
-		{groupedNumber(byGroup[groupStill]), phrase.SingularOrPlural(byGroup[groupStill], "pool needs", "pools need") + " attention", in(string(groupStill)), classIf(byGroup[groupStill] > 0, "attention")},
-		{groupedNumber(byGroup[groupMotion]), phrase.SingularOrPlural(byGroup[groupMotion], "pool", "pools") + " in motion", in(string(groupMotion)), classIf(byGroup[groupMotion] > 0, "motion")},
-		{groupedNumber(byGroup[groupHealthy]), phrase.SingularOrPlural(byGroup[groupHealthy], "healthy pool", "healthy pools"), in(string(groupHealthy)), "healthy"},
+		ofGroup(groupStill, "pool needs attention", "pools need attention"),
+		ofGroup(groupMotion, "pool in motion", "pools in motion"),
+		ofGroup(groupHealthy, "healthy pool", "healthy pools"),
 		{groupedNumber(clusters), phrase.SingularOrPlural(clusters, "cluster", "clusters"), "#clusters", ""},
-		{groupedNumber(sum.ready) + " / " + groupedNumber(sum.desired), "machines ready", scope.address("/machines"), ""},
+		{
+			groupedNumber(sum.ready) + " / " + groupedNumber(sum.desired), "machines ready", scope.address("/machines"), "",
+		},
 	}
-}
-
-func classIf(holds bool, class string) string {
-	if holds {
-		return class
-	}
-	return ""
 }
 
 // filter returns the form of a page.
@@ -204,7 +205,11 @@ func (f *fleet) filter(q query, path string) filterView {
 		}
 	}
 	if path == "/machines" {
-		v.States = []option{{"", "all states", q.state == ""}, {"blocked", "blocked", q.state == "blocked"}, {"ready", "ready", q.state == "ready"}}
+		v.States = []option{
+			{"", "all states", q.state == ""},
+			{"blocked", "blocked", q.state == "blocked"},
+			{"ready", "ready", q.state == "ready"},
+		}
 		for _, name := range categoryNames() {
 			v.States = append(v.States, option{name.class, name.legend, q.state == name.class})
 		}

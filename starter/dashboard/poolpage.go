@@ -59,7 +59,12 @@ const machinesOfPool = 50
 // missing.
 func (f *fleet) poolPage(p *pool, q query, report *rollout.Report, note, ui string) *poolView {
 	v := &poolView{
-		Name: p.name(), Kind: p.kindText(), Row: f.poolRow(p), Causes: f.causeViews(groupCauses([]*pool{p})), Note: note, UI: ui,
+		Name:   p.name(),
+		Kind:   p.kindText(),
+		Row:    f.poolRow(p),
+		Causes: f.causeViews(groupCauses([]*pool{p})),
+		Note:   note,
+		UI:     ui,
 	}
 	shown, paging := pageOf(p.machines, machinesOfPool, q, poolPath(p.id))
 	v.Machines, v.Paging = list.Map(shown, f.machineRow), paging

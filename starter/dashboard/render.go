@@ -28,7 +28,7 @@ func newRenderer() (*renderer, error) {
 	}
 	r := &renderer{script: string(script), style: string(style)}
 	r.pages, err = template.New("").Funcs(template.FuncMap{
-		"script":   func() template.JS { return template.JS(r.script) }, //nolint:gosec // the file is embedded
+		"script":   func() template.JS { return template.JS(r.script) },
 		"style":    func() template.CSS { return template.CSS(r.style) },
 		"legend":   categoryNames,
 		"withPool": func(machines []machineRowView, with bool) machineTable { return machineTable{machines, with} },

@@ -67,7 +67,12 @@ func waitingPool() *poolBuilder {
 func pinnedPool() *poolBuilder {
 	b := newPool("pay", "api", 8).atRevision(6).with(6, 5).with(1, 5, starting(50*time.Second)...).
 		with(1, 6, leaving(30*time.Second))
-	b.pin = &v1alpha1.RolloutPin{Set: "api-5", Revision: 5, Since: ago(9 * time.Minute), Reason: "2 machines of it failed, 1 allowed"}
+	b.pin = &v1alpha1.RolloutPin{
+		Set:      "api-5",
+		Revision: 5,
+		Since:    ago(9 * time.Minute),
+		Reason:   "2 machines of it failed, 1 allowed",
+	}
 	return b
 }
 
@@ -104,7 +109,11 @@ func manyClusters() (pools []*poolBuilder) {
 			large.atRevision(5).withStep(vocabulary.StepReplaceMachines).with(9, 5).with(14, 4).
 				with(1, 4, blockedByBudget(83*time.Minute)...)
 		case i%29 == 3:
-			large.atRevision(5).withStep(vocabulary.StepReplaceMachines).with(11, 5).with(1, 5, starting(time.Minute)...).with(13, 4)
+			large.atRevision(5).
+				withStep(vocabulary.StepReplaceMachines).
+				with(11, 5).
+				with(1, 5, starting(time.Minute)...).
+				with(13, 4)
 		case i == 250:
 			large.atRevision(5).withStep(vocabulary.StepAwaitApproval).with(3, 5).with(21, 4).
 				withOwnWait(vocabulary.ReasonRolloutWaiting, "revision 5: 3 of 24 machines done (12%), waits for approval of step 1 of 2", 3*time.Hour)
@@ -118,7 +127,11 @@ func manyClusters() (pools []*poolBuilder) {
 	return pools
 }
 
-func run(kind, id string, began, lasted time.Duration, status enumspb.WorkflowExecutionStatus) *workflowpb.WorkflowExecutionInfo {
+func run(
+	kind, id string,
+	began, lasted time.Duration,
+	status enumspb.WorkflowExecutionStatus,
+) *workflowpb.WorkflowExecutionInfo {
 	r := &workflowpb.WorkflowExecutionInfo{
 		Execution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: fmt.Sprintf("0190a%07d", int(began.Seconds()))},
 		Type:      &commonpb.WorkflowType{Name: kind},
@@ -143,7 +156,13 @@ func runsOfBlockedMachine() []*workflowpb.WorkflowExecutionInfo {
 		run("Drain", drainWorkflow(), 83*time.Minute, 0, open),
 		run("Machine", "garden/machine/shop/web-7", 84*time.Minute, 0, open),
 		run("Machine", "garden/machine/shop/web-7", 5*time.Hour, 12*time.Minute, done),
-		run("Machine", "garden/machine/shop/web-7", 8*time.Hour, 4*time.Minute, enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW),
+		run(
+			"Machine",
+			"garden/machine/shop/web-7",
+			8*time.Hour,
+			4*time.Minute,
+			enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW,
+		),
 		run("Machine", "garden/machine/shop/web-7", 9*time.Hour, 21*time.Minute, done),
 	}
 }
@@ -152,10 +171,30 @@ func blockedOverview() *drain.Overview {
 	return &drain.Overview{
 		Counts: drain.PodCounts{Gone: 14, Terminating: 1, Blocked: 2, Waiting: 3, Skipped: 4},
 		Rows: []drain.PodRow{
-			{Pod: "shop/web-6d5f8c9b7-k2x8q", State: drain.StateBlocked, Since: now.Add(-81 * time.Minute), Attempts: 163, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Bad: true, Next: now.Add(20 * time.Second)},
-			{Pod: "shop/web-6d5f8c9b7-p9w4m", State: drain.StateBlocked, Since: now.Add(-81 * time.Minute), Attempts: 160, BlockedBy: "shop/web", Budgets: []string{"shop/web"}, Bad: true, Next: now.Add(50 * time.Second)},
+			{
+				Pod:       "shop/web-6d5f8c9b7-k2x8q",
+				State:     drain.StateBlocked,
+				Since:     now.Add(-81 * time.Minute),
+				Attempts:  163,
+				BlockedBy: "shop/web",
+				Budgets:   []string{"shop/web"},
+				Bad:       true,
+				Next:      now.Add(20 * time.Second),
+			},
+			{
+				Pod:       "shop/web-6d5f8c9b7-p9w4m",
+				State:     drain.StateBlocked,
+				Since:     now.Add(-81 * time.Minute),
+				Attempts:  160,
+				BlockedBy: "shop/web",
+				Budgets:   []string{"shop/web"},
+				Bad:       true,
+				Next:      now.Add(50 * time.Second),
+			},
 			{Pod: "shop/cart-0", State: drain.StateTerminating, Since: now.Add(-20 * time.Second), Attempts: 1},
-			{Pod: "shop/cart-1", State: drain.StateWaiting}, {Pod: "shop/cart-2", State: drain.StateWaiting}, {Pod: "shop/session-1", State: drain.StateWaiting},
+			{Pod: "shop/cart-1", State: drain.StateWaiting},
+			{Pod: "shop/cart-2", State: drain.StateWaiting},
+			{Pod: "shop/session-1", State: drain.StateWaiting},
 		},
 		Why: "6 pods left: " + budgetCause + "; 1 is terminating; 3 wait for their turn",
 	}
@@ -171,14 +210,19 @@ func situations() []situation {
 		return append(pools, and...)
 	}
 	withoutBatch := slices.DeleteFunc(others("shop/web"), func(p *poolBuilder) bool { return p.name == "batch" })
-	troubled := append(withoutBatch, blockedPool(), quotaPool("pay", "batch"))
+	troubled := slices.Concat(withoutBatch, []*poolBuilder{blockedPool(), quotaPool("pay", "batch")})
 	return []situation{
 		{name: "healthy", path: "/", pools: healthyPools(), height: 1100},
 		{name: "rollout", path: "/pool/mcd/shop/web", pools: others("shop/web", rollingPool()), height: 1500},
 		{name: "approval", path: "/", pools: others("shop/web", waitingPool()), height: 900},
 		{
-			name: "drain", path: "/machine/mc/shop/" + blockedMachineName(), pools: others("shop/web", blockedPool()), height: 1350,
-			runs: runsOfBlockedMachine(), drain: blockedOverview(), drainWorkflow: drainWorkflow(),
+			name:          "drain",
+			path:          "/machine/mc/shop/" + blockedMachineName(),
+			pools:         others("shop/web", blockedPool()),
+			height:        1350,
+			runs:          runsOfBlockedMachine(),
+			drain:         blockedOverview(),
+			drainWorkflow: drainWorkflow(),
 		},
 		{
 			name: "quota", path: "/", height: 900,

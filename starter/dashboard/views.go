@@ -227,9 +227,15 @@ type poolRow struct {
 
 func (f *fleet) poolRow(p *pool) poolRow {
 	r := poolRow{
-		Name: p.name(), Href: poolPath(p.id), Kind: p.kindText(), State: viewOfState(p.state), Bar: newBar(p.counts, p.names()),
-		Step: p.progressText(), Since: f.age(p.since()), HasCluster: p.cluster.Name != "",
-		Cluster: link{p.cluster.String(), query{cluster: p.cluster.String(), page: 1}.address("/")},
+		Name:       p.name(),
+		Href:       poolPath(p.id),
+		Kind:       p.kindText(),
+		State:      viewOfState(p.state),
+		Bar:        newBar(p.counts, p.names()),
+		Step:       p.progressText(),
+		Since:      f.age(p.since()),
+		HasCluster: p.cluster.Name != "",
+		Cluster:    link{p.cluster.String(), query{cluster: p.cluster.String(), page: 1}.address("/")},
 	}
 	if p.revision > 0 {
 		r.Revision = fmt.Sprint(p.revision)
@@ -247,7 +253,10 @@ func (p *pool) progressText() string {
 		parts = append(parts, text)
 	}
 	if p.operation != nil && len(parts) == 0 {
-		step := cmp.Or(phrase.TextIf(p.operation.Step == vocabulary.StepReplaceMachines, "replaces machines"), p.operation.Step)
+		step := cmp.Or(
+			phrase.TextIf(p.operation.Step == vocabulary.StepReplaceMachines, "replaces machines"),
+			p.operation.Step,
+		)
 		parts = append(parts, strings.ReplaceAll(step, "-", " "))
 	}
 	return strings.Join(parts, ", ")

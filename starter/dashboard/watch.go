@@ -110,8 +110,10 @@ func addInformer[L runtime.Object](
 		source = cache.ToListWatcherWithWatchListSemantics(source.(*cache.ListWatch), semantics)
 	}
 	informer := cache.NewSharedIndexInformer(source, example, 0, nil)
-	// SetTransform and AddEventHandler fail only after the informer has started or has ended.
+	// These methods fail only after the informer has started or has ended.
 	_ = informer.SetTransform(transform)
+	// the pages show the error; a log would mix with the output of the command
+	_ = informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {})
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { w.bump() },
 		UpdateFunc: func(any, any) { w.bump() },
