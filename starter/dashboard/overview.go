@@ -18,6 +18,7 @@ type overviewView struct {
 	MoreCauses int
 	Filter     filterView
 	Pools      []poolRow
+	Healthy    link // the healthy pools, if the table leaves them out; empty: it has them
 	Paging     paging
 	Groups     []clusterGroup
 }
@@ -73,6 +74,15 @@ func (f *fleet) overview(q query) *overviewView {
 		MoreCauses: max(0, len(causes)-maxCauses),
 		Filter:     f.filter(q, "/"),
 	}
+	if len(pools) > poolsPerPage && q.state == "" && q.page == 1 {
+		before := len(pools)
+		pools = list.Filter(pools, func(p *pool) bool { return p.state != stateHealthy })
+		if healthy := before - len(pools); healthy > 0 {
+			q := q
+			q.state = string(groupHealthy)
+			o.Healthy = link{countText(healthy, "healthy pool"), q.address("/")}
+		}
+	}
 	shown, paging := pageOf(pools, poolsPerPage, q, "/")
 	o.Pools, o.Paging = list.Map(shown, f.poolRow), paging
 	o.Groups = f.clusterGroups(q)
@@ -95,10 +105,8 @@ func (f *fleet) headline(pools []*pool, causes []*cause) string {
 		}
 	}
 	var parts []string
-	switch doubt := f.doubtText(); {
-	case doubt != "":
-		parts = append(parts, doubt)
-	case len(causes) == 0:
+	doubt := f.doubtText()
+	if len(causes) == 0 && doubt == "" {
 		parts = append(parts, "Nothing stands still")
 	}
 	if n := len(stopped); n > 0 {
@@ -111,7 +119,7 @@ func (f *fleet) headline(pools []*pool, causes []*cause) string {
 		parts = append(parts, phrase.CountText(moving, "pool")+" in motion")
 	}
 	parts = append(parts, fmt.Sprintf("%s of %s ready", groupedNumber(sum.ready), countText(sum.desired, "machine")))
-	return strings.Join(parts, "; ") + "."
+	return phrase.TextIf(doubt != "", "%s. By the last statuses: ", doubt) + strings.Join(parts, "; ") + "."
 }
 
 // doubtText says why nobody knows what stands still now; empty if the statuses are current and complete.

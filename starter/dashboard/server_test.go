@@ -136,7 +136,7 @@ func TestAlarmsAndReadErrors(t *testing.T) {
 	)
 	assert.Equal(
 		t,
-		[]string{"What moves now is not known: no worker is at work; 3 of 3 machines ready."},
+		[]string{"What moves now is not known: no worker is at work. By the last statuses: 3 of 3 machines ready."},
 		texts(page.all("h1", "")),
 	)
 

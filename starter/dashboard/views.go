@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
@@ -243,26 +241,24 @@ func (f *fleet) poolRow(p *pool) poolRow {
 	return r
 }
 
-// progressText says what the pool does now: the step of its policy, the revision of its pin, or the step of its work.
+// progressText says what the pool does now: the revision of its pin, the step of its policy, how far its rollout is, or
+// the step of its work.
 func (p *pool) progressText() string {
-	var parts []string
-	if p.isPinned() {
-		parts = append(parts, fmt.Sprintf("pinned to revision %d", p.rollout.Pin.Revision))
+	switch step := p.stepText(); {
+	case p.isPinned():
+		return fmt.Sprintf("pinned to revision %d", p.rollout.Pin.Revision)
+	case step != "":
+		return step
+	case p.counts.byCategory[categoryOld] > 0:
+		return fmt.Sprintf("%d of %d done", p.counts.byCategory[categoryUpToDate], p.counts.desired)
+	case p.operation != nil:
+		return strings.ReplaceAll(p.operation.Step, "-", " ")
+	default:
+		return ""
 	}
-	if text := p.stepText(); text != "" && !p.isPinned() {
-		parts = append(parts, text)
-	}
-	if p.operation != nil && len(parts) == 0 {
-		step := cmp.Or(
-			phrase.TextIf(p.operation.Step == vocabulary.StepReplaceMachines, "replaces machines"),
-			p.operation.Step,
-		)
-		parts = append(parts, strings.ReplaceAll(step, "-", " "))
-	}
-	return strings.Join(parts, ", ")
 }
 
-// machineView is a machine in a table.
+// machineRowView is a machine in a table.
 type machineRowView struct {
 	Name, Href string
 	Pool       link
