@@ -11,6 +11,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/target"
 )
@@ -57,11 +58,11 @@ func (k clusterKey) String() string {
 
 // cluster sums up the pools of one cluster.
 type cluster struct {
-	key    clusterKey
-	pools  int
-	counts counts
-	state  state
-	target *target.Report // what the workers say about the connection; nil: nothing
+	key     clusterKey
+	pools   int
+	counts  counts
+	state   state
+	problem string // why nobody works on the cluster; empty: somebody does, or that is not known
 }
 
 // category says which part of a pool's bar a machine belongs to.
@@ -380,10 +381,14 @@ func (f *fleet) sumClusters() (sorted []*cluster) {
 		if f.namespace != "" && f.namespace != namespace {
 			continue
 		}
-		c := get(clusterKey{Namespace: namespace})
-		c.target = &report
-		if isUnreachable(report) {
+		if c := get(clusterKey{Namespace: namespace}); isUnreachable(report) {
 			c.state = stateUnreachable
+			c.problem = string(report.State) + phrase.TextIf(report.Why != "", ": %s", report.Why)
+		}
+	}
+	for _, c := range sorted {
+		if why := f.unserved[c.key.Namespace]; why != "" {
+			c.state, c.problem = stateUnserved, why
 		}
 	}
 	slices.SortFunc(sorted, func(a, b *cluster) int {

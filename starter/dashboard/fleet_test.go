@@ -221,10 +221,17 @@ func TestClustersShowTheStateOfTheirTarget(t *testing.T) {
 		},
 		"pay": {Namespace: "pay", State: cache.TargetReady},
 	}
+	s.unserved = map[string]string{"ci": "no live worker serves shard 3"}
+	s.addObject(newCached(&v1alpha1.MachineSet{}, &setFacts{id: objectID{kindSet, "ci", "runner"}}))
 	o := buildFleet(s).overview(query{page: 1})
 	require.Len(t, o.Groups, 2)
-	assert.Equal(t, "1 cluster that needs attention", o.Groups[0].Title)
-	assert.Equal(t, "Missing: no Secret", o.Groups[0].Clusters[0].Text)
+	assert.Equal(
+		t,
+		[]string{"served by nobody", "no live worker serves shard 3"},
+		[]string{o.Groups[0].Clusters[0].State.Word, o.Groups[0].Clusters[0].Text},
+	)
+	assert.Equal(t, "2 clusters that need attention", o.Groups[0].Title)
+	assert.Equal(t, "Missing: no Secret", o.Groups[0].Clusters[1].Text)
 	assert.Equal(t, "pay", o.Groups[1].Clusters[0].Name)
 }
 

@@ -98,6 +98,7 @@ type snapshot struct {
 	machines    []*machineFacts
 	processes   []explain.Heartbeat
 	targets     map[string]target.Report // state of the target cluster of a namespace
+	unserved    map[string]string        // why nobody serves a namespace
 	readErrors  []string                 // lines that say what cannot be read, and why
 	isLoading   bool                     // a first list is not complete yet
 	context     string                   // context of the kubeconfig; empty if not known

@@ -208,7 +208,7 @@ func (f *fleet) filter(q query, path string) filterView {
 		{string(groupMotion), "in motion", q.state == string(groupMotion)},
 	}
 	for _, i := range stateInfos() {
-		if i.state != stateUnreachable && i.state != stateMoving {
+		if i.state != stateUnreachable && i.state != stateUnserved && i.state != stateMoving {
 			v.States = append(v.States, option{string(i.state), i.word, q.state == string(i.state)})
 		}
 	}
@@ -253,14 +253,10 @@ func (f *fleet) clusterGroups(q query) (groups []clusterGroup) {
 func (c *cluster) matches(state string) bool { return c.state.matches(state) }
 
 func (c *cluster) view() clusterView {
-	v := clusterView{
+	return clusterView{
 		Name: c.key.String(), Href: query{cluster: c.key.String(), page: 1}.address("/"), State: viewOfState(c.state),
-		Machines: fmt.Sprintf("%d/%d", c.counts.ready, c.counts.desired),
+		Machines: fmt.Sprintf("%d/%d", c.counts.ready, c.counts.desired), Text: c.problem,
 	}
-	if c.target != nil && isUnreachable(*c.target) {
-		v.Text = string(c.target.State) + phrase.TextIf(c.target.Why != "", ": %s", c.target.Why)
-	}
-	return v
 }
 
 // machinesView is the list of all machines, in pages.

@@ -3,11 +3,14 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -155,7 +158,11 @@ func TestAlarmsAndReadErrors(t *testing.T) {
 	)
 	refused.start(t)
 	_, page = refused.page(t, "/")
-	assert.Contains(t, page.String(), "Machines cannot be read: machines is forbidden: User ann cannot list")
+	assert.Contains(
+		t,
+		page.String(),
+		"Machines cannot be read: machines is forbidden: User ann cannot list; with --namespace, the command reads one namespace only",
+	)
 	assert.Contains(t, page.String(), "What moves now is not known")
 }
 
@@ -264,6 +271,24 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 		assert.NotEmpty(t, page.all("h1", ""), path)
 	}
 	assert.Empty(t, b.temporal.query, "a text that is no name is not sent to Temporal")
+}
+
+// The policy allows exactly the script and the style of the page.
+func TestPolicyHasTheHashesOfThePage(t *testing.T) {
+	b := newBackend(t, 0)
+	answer, err := b.client.Get(b.address("/"))
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	policy := answer.Header.Get("Content-Security-Policy")
+	for kind, pattern := range map[string]string{"script": `(?s)<script>(.*?)</script>`, "style": `(?s)<style>(.*?)</style>`} {
+		found := regexp.MustCompile(pattern).FindAllSubmatch(text, -1)
+		require.Len(t, found, 1, kind)
+		sum := sha256.Sum256(found[0][1])
+		assert.Contains(t, policy, kind+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"';")
+	}
+	assert.NotRegexp(t, ` (style|on[a-z]+)="`, string(text), "attributes that the policy forbids")
 }
 
 // Texts of objects cannot change a page, wherever they are shown.

@@ -7,6 +7,7 @@ type state string
 
 // The states, those that need a person first.
 const (
+	stateUnserved    state = "unserved"    // of a cluster: no worker or no bridge serves it
 	stateUnreachable state = "unreachable" // of a cluster: the workers do not reach it
 	stateStill       state = "still"
 	stateApproval    state = "approval"
@@ -39,6 +40,7 @@ type stateInfo struct {
 // stateInfos has all states in their order.
 func stateInfos() []stateInfo {
 	return []stateInfo{
+		{stateUnserved, "served by nobody", groupStill},
 		{stateUnreachable, "not reachable", groupStill},
 		{stateStill, "stands still", groupStill},
 		{stateApproval, "waits for approval", groupStill},

@@ -37,6 +37,7 @@ type watcher struct {
 	errors     map[string]string // what cannot be read: the reason, by the name of the resource
 	processes  []explain.Heartbeat
 	targets    map[string]target.Report
+	unserved   map[string]string
 	version    uint64        // changes whenever a page may change
 	changed    chan struct{} // closed when version changes
 	fleet      *fleet        // model of fleetOf
@@ -151,6 +152,7 @@ func (w *watcher) readProcesses(ctx context.Context) {
 	defer cancel()
 	var processes []explain.Heartbeat
 	var targets map[string]target.Report
+	var unserved map[string]string
 	var err error
 	if w.clients.Leases != nil {
 		processes = explain.ReadHeartbeats(ctx, w.clients.Leases, metav1.NamespaceAll, w.now())
@@ -158,14 +160,27 @@ func (w *watcher) readProcesses(ctx context.Context) {
 	if w.clients.Core != nil {
 		targets, err = starterfleet.ReadTargetReports(ctx, w.clients, w.now())
 	}
+	if w.clients.Core != nil && err == nil {
+		unserved, err = starterfleet.ReadUnservedReasons(ctx, w.clients, w.namespaces(), w.now())
+	}
 	if ctx.Err() != nil && err != nil {
 		return // the process ends, or the API server does not answer, which the watches report
 	}
-	w.setError("states of target clusters", err)
+	w.setError("states of shards and target clusters", err)
 	w.mutex.Lock()
-	w.processes, w.targets = processes, targets
+	w.processes, w.targets, w.unserved = processes, targets, unserved
 	w.mutex.Unlock()
 	w.bump()
+}
+
+// namespaces returns the namespaces with machine objects.
+func (w *watcher) namespaces() (names []string) {
+	for _, c := range w.current().clusters {
+		if !slices.Contains(names, c.key.Namespace) {
+			names = append(names, c.key.Namespace)
+		}
+	}
+	return names
 }
 
 // setError records that a resource can be read, or why not.
@@ -173,6 +188,9 @@ func (w *watcher) setError(resource string, err error) {
 	text := ""
 	if err != nil {
 		text = kubecli.CollapseSpaces(err.Error())
+		if apierrors.IsForbidden(err) && w.namespace == "" {
+			text += "; with --namespace, the command reads one namespace only"
+		}
 	}
 	w.mutex.Lock()
 	changed := w.errors[resource] != text
@@ -222,7 +240,12 @@ func (w *watcher) current() *fleet {
 // snapshot returns the objects in the caches. The caller holds the mutex.
 func (w *watcher) snapshot() snapshot {
 	s := snapshot{
-		processes: w.processes, targets: w.targets, context: w.context, namespace: w.namespace, now: w.now(),
+		processes: w.processes,
+		targets:   w.targets,
+		unserved:  w.unserved,
+		context:   w.context,
+		namespace: w.namespace,
+		now:       w.now(),
 	}
 	for resource, informer := range w.informers {
 		for _, object := range informer.GetStore().List() {
@@ -234,7 +257,7 @@ func (w *watcher) snapshot() snapshot {
 		}
 		s.isLoading = s.isLoading || !failed && !informer.HasSynced()
 	}
-	for _, name := range []string{"objects of Cluster API", "states of target clusters"} {
+	for _, name := range []string{"objects of Cluster API", "states of shards and target clusters"} {
 		if why, failed := w.errors[name]; failed {
 			s.readErrors = append(s.readErrors, fmt.Sprintf("%s cannot be read: %s", name, why))
 		}
