@@ -34,6 +34,7 @@ func TestOverviewShowsWhatStandsStillFirst(t *testing.T) {
 	code, page := b.page(t, "/")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, []string{"1 pool stands still, for 1 cause; 12 of 13 machines ready."}, texts(page.all("h1", "")))
+	assert.Equal(t, []string{"1 stopped – Overview – Millwright – seed-eu-1"}, texts(page.all("title", ""))[:1])
 	cards := page.all("li", "cause")
 	require.Len(t, cards, 1)
 	assert.Equal(t, []string{budgetCause}, texts(cards[0].all("h3", "")))
