@@ -276,6 +276,22 @@ func TestFirstPageOfALargeFleetLeavesHealthyPoolsOut(t *testing.T) {
 	assert.Empty(t, o.Healthy)
 }
 
+// What was read for the page of a pool is read again when an object of the pool has changed.
+func TestVersionOfAPoolChangesWithItsObjects(t *testing.T) {
+	version := func(change func(*v1alpha1.Machine)) uint64 {
+		b := newPool("shop", "web", 3).with(3, 4)
+		change(b.machines[1])
+		return fleetOf(t, b).pools[0].version()
+	}
+	same := version(func(*v1alpha1.Machine) {})
+	assert.Equal(t, same, version(func(*v1alpha1.Machine) {}))
+	assert.NotEqual(t, same, version(func(m *v1alpha1.Machine) { m.ResourceVersion = "8" }))
+	assert.False(t, keptDetail{version: 7, at: time.Now().Add(-time.Minute)}.isFresh(7))
+	assert.True(t, keptDetail{version: 7, at: time.Now().Add(-10 * time.Second)}.isFresh(7))
+	assert.False(t, keptDetail{version: 7, at: time.Now().Add(-10 * time.Second)}.isFresh(8))
+	assert.False(t, keptDetail{at: time.Now().Add(-10 * time.Second)}.isFresh(0))
+}
+
 // The order of the pools is the order in which a person should look at them.
 func TestPoolsThatNeedAPersonComeFirst(t *testing.T) {
 	f := fleetOf(

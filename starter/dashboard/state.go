@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"millwright/decide/phrase"
@@ -44,8 +43,8 @@ type stateInfo struct {
 }
 
 // stateInfos has all states in their order.
-func stateInfos() []stateInfo {
-	return []stateInfo{
+func stateInfos() [12]stateInfo {
+	return [...]stateInfo{
 		{stateUnserved, "served by nobody", groupStill},
 		{stateUnreachable, "not reachable", groupStill},
 		{stateStill, "stands still", groupStill},
@@ -62,12 +61,19 @@ func stateInfos() []stateInfo {
 }
 
 func (s state) rank() int {
-	return slices.IndexFunc(stateInfos(), func(i stateInfo) bool { return i.state == s })
+	for i, of := range stateInfos() {
+		if of.state == s {
+			return i
+		}
+	}
+	return -1
 }
 
 func (s state) info() stateInfo {
-	if i := s.rank(); i >= 0 {
-		return stateInfos()[i]
+	for _, of := range stateInfos() {
+		if of.state == s {
+			return of
+		}
 	}
 	return stateInfo{state: s, word: string(s)}
 }

@@ -234,7 +234,7 @@ func (f *fleet) poolRow(p *pool) poolRow {
 		State:      viewOfState(p.state),
 		Bar:        newBar(p.counts, p.names()),
 		Step:       p.progressText(),
-		Since:      f.age(p.since()),
+		Since:      f.age(p.since),
 		HasCluster: p.cluster.Name != "",
 		Cluster:    link{p.cluster.String(), query{cluster: p.cluster.String(), page: 1}.address("/")},
 	}
