@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -26,7 +27,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/capi/capitest"
 	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
 )
 
 func TestOverviewShowsWhatStandsStillFirst(t *testing.T) {
@@ -165,6 +168,41 @@ func TestAlarmsAndReadErrors(t *testing.T) {
 		"Machines cannot be read: machines is forbidden: User ann cannot list; with --namespace, the command reads one namespace only",
 	)
 	assert.Contains(t, page.String(), "What moves now is not known")
+}
+
+// An API server that cannot be reached is one line, and a Cluster API that is found later is shown.
+func TestAPIServerThatDoesNotAnswer(t *testing.T) {
+	dial := &url.Error{Op: "Get", URL: "https://10.0.0.1/apis", Err: errors.New("dial tcp: connection refused")}
+	assert.Equal(t, []string{
+		"a, b and c cannot be read: the API server does not answer: dial tcp: connection refused", "d cannot be read: x",
+	}, readErrorLines(map[string]string{"c": errorText(dial), "a": errorText(fmt.Errorf("ask: %w", dial)), "b": errorText(dial), "d": "x"}))
+
+	down := true
+	reader := kubecli.NewClusterAPIReader(capitest.NewFakeServer().Client, discoverer(func() error {
+		if down {
+			return dial
+		}
+		return nil
+	}))
+	w := newWatcher(
+		kubecli.Clients{MachineClient: clitest.NewFakeBackend().MachineClient, ClusterAPI: reader},
+		"",
+		"",
+		time.Now,
+	)
+	assert.False(t, w.addClusterAPI())
+	assert.Len(t, w.informers, 3)
+	down = false
+	assert.True(t, w.addClusterAPI())
+	assert.Len(t, w.informers, 6)
+	assert.Empty(t, w.errors)
+}
+
+// discoverer is a discovery client that returns an error, or finds each API group.
+type discoverer func() error
+
+func (d discoverer) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+	return &metav1.APIResourceList{GroupVersion: version}, d()
 }
 
 func TestMachineListIsPaged(t *testing.T) {

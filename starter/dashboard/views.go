@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -71,7 +72,8 @@ func (f *fleet) alarms() (all []alarm) {
 		for _, text := range h.ProblemSentences("", f.now, func(problems.Problem) bool { return true }) {
 			all = append(all, alarm{text, doctor, false})
 		}
-		if text := h.DoubtText(f.now); text != "" {
+		_, isUnreachable := errors.AsType[*url.Error](h.Err) // then the objects cannot be read, either
+		if text := h.DoubtText(f.now); text != "" && (!isUnreachable || len(f.readErrors) == 0) {
 			all = append(all, alarm{upperFirst(text) + ".", doctor, false})
 		}
 	}
