@@ -95,6 +95,7 @@ func TestMachinePageShowsDrainAndLife(t *testing.T) {
 	assert.Equal(t, http.StatusOK, code)
 	text := page.String()
 	assert.Contains(t, text, "shop/web-6d5f8c9b7-k2x8q Blocked 81m 163 shop/web (needs a person) 14:06:27 UTC")
+	assert.Contains(t, text, "evict-pods: attempt 1 is open since 12:43:07 UTC (83m)", "the open call")
 	assert.Contains(t, text, "14 gone, 1 terminating, 2 blocked, 3 waiting for their turn, 4 stay")
 	runs := page.all("table", "runs")[0].all("tbody", "")[0].all("tr", "")
 	require.Len(t, runs, 5)
