@@ -373,20 +373,22 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 }
 
 func TestTopPrintsActiveObjects(t *testing.T) {
+	const blocked = "1 pool in motion, 1 of them blocked\n\n" +
+		"BLOCKED  no quota or capacity\n" +
+		"  shop/web   1 of 3 machines   for 15m   until a person acts\n" +
+		"    no room (since …)\n"
 	for name, row := range map[string]struct {
 		args []string
 		says string
 	}{
-		"everything": {[]string{"-n", "shop"}, "3 objects in motion, 2 of them blocked\n" +
-			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
-			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
-			"shop        mc/web-b   create-instance   15m     -          no room (since …)\n" +
-			"shop        mc/web-a   create-instance   15m     -          no room (since …)\n"},
-		"what stands still": {[]string{"-A", "--blocked"}, "2 objects in motion, 2 of them blocked\n" +
-			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
-			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
-			"shop        mc/web-b   create-instance   15m     -          no room (since …)\n"},
-		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
+		"everything":        {[]string{"-n", "shop"}, blocked},
+		"what stands still": {[]string{"-A", "--blocked"}, blocked},
+		"all objects": {[]string{"-n", "shop", "-o", "wide"}, "1 pool in motion, 1 of them blocked\n" +
+			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR                                WORKFLOW\n" +
+			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance   -\n" +
+			"shop        mc/web-b   create-instance   15m     -          no room (since …)                        garden/machine/shop/web-a/uid-m\n" +
+			"shop        mc/web-a   create-instance   15m     -          no room (since …)                        garden/machine/shop/web-a/uid-m\n"},
+		"nothing here": {[]string{"-n", "bar"}, "nothing is in motion in namespace bar; 3 objects in other namespaces: `millwright top -A`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clitest.NewFakeBackend(newPoolObjects()...)

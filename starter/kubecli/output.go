@@ -120,6 +120,6 @@ func (o OutputFormat) Encode(out io.Writer, value any) error {
 	if err != nil {
 		return fmt.Errorf("encode what was found: %w", err)
 	}
-	_, err = fmt.Fprintln(out, strings.TrimSpace(string(data)))
+	_, err = fmt.Fprintln(UnwrappedOutput(out), strings.TrimSpace(string(data)))
 	return err
 }

@@ -258,6 +258,7 @@ var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 // askForConfirmation asks the user to confirm a write that cannot be undone.
 func (w requestWriter) askForConfirmation(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
+	FlushScreen(w.out)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

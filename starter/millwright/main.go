@@ -44,6 +44,9 @@ func rootCommand() *cobra.Command {
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // the program runs as a plugin of kubectl
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
 	}
+	out := kubecli.NewScreen(os.Stdout)
+	root.SetOut(out)
+	cobra.OnFinalize(func() { kubecli.FlushScreen(out) })
 	root.AddCommand(
 		bootstrapCommand(),
 		explain.Command(kubecli.NewEnvironment()),
