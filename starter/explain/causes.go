@@ -85,11 +85,6 @@ func (t poolTree) poolOf(object pool) pool {
 	}
 }
 
-// isSet reports whether the object is a set, of Millwright or of Cluster API.
-func (p pool) isSet() bool {
-	return strings.HasPrefix(p.object, "mcs/") || strings.HasPrefix(p.object, "machineset.")
-}
-
 // isMachine reports whether the object is a machine, of Millwright or of Cluster API.
 func (p pool) isMachine() bool {
 	return strings.HasPrefix(p.object, "mc/") || strings.HasPrefix(p.object, "machine.")

@@ -93,16 +93,16 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
+			_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
+		_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
-			kubecli.Paint(
+			paintFirstWords(
 				out,
 				kubecli.ToneWarning,
 				fmt.Sprintf(
@@ -113,11 +113,18 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 			),
 		)
 	}
-	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
+	_, _ = fmt.Fprintln(out, paintFirstWords(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
 	for _, line := range append(notes, list.Map(calls, func(c pendingActivity) string { return c.statusLine(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
 	return s.writeTable(out, x.Now())
+}
+
+// paintFirstWords paints the first two words of a line, which name the object or the process.
+func paintFirstWords(out io.Writer, tone kubecli.Tone, line string) string {
+	kind, rest, _ := strings.Cut(line, " ")
+	name, rest, more := strings.Cut(rest, " ")
+	return kubecli.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
 }
 
 // findSubject reads the named object. The name is NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME, which lists

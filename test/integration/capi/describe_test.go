@@ -217,7 +217,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 		top := strings.Join(testRig.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
 		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.poolName+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
-			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.poolName), message + "\n" + explained + "\n" + top
+			strings.Contains(top, p.name+"/"+p.poolName+" (machineset)"), message + "\n" + explained + "\n" + top
 	})
 
 	for _, p := range both {
