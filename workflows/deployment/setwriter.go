@@ -40,7 +40,9 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	if w.pendingNodeMarks != nil && w.pendingNodeMarks.IsReady() {
 		w.awaitNodeMarks(ctx)
 	}
-	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, "what is next for the sets?", w.decisionInput(ctx))
+	// the summary cannot contain the result of the decision, so it contains what the page has shown so far
+	summary := phrase.TextIf(w.Shown.Why != "", "so far: %s; ", w.Shown.Why) + "what is next for the sets?"
+	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, summary, w.decisionInput(ctx))
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
