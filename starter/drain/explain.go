@@ -23,14 +23,16 @@ import (
 )
 
 func (f *drainCommand) explainCommand() *cobra.Command {
-	return &cobra.Command{
+	var ui kubecli.TemporalUI
+	c := &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
 		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
 ends with the other commands that change the step. It also explains the stages that do not wait for pods: hooks,
 volumes, and the provider.
 
-The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone. With --ui-address, or the
+variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's page in Temporal's UI.`,
 		Example: `  millwright drain explain m-1 -n shop
   millwright drain explain shop/m-1`,
 		Args:              cobra.ExactArgs(1),
@@ -45,10 +47,16 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.explanation())
+			page, err := ui.PageLine(f.temporalFlags.Namespace, s.machine.Status.CurrentOperation)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.explanation()+page)
 			return err
 		},
 	}
+	ui.RegisterFlag(c, "")
+	return c
 }
 
 // machineReader reads one machine for the drain commands.

@@ -30,8 +30,9 @@ import (
 type explainCommand struct {
 	kubecli.ObjectFlags
 	temporalFlags    kubecli.TemporalFlags
-	clusterName      string // name of the installation; if empty, the name in the object's status or in the workers' Lease
-	targetKubeconfig string // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
+	temporalUI       kubecli.TemporalUI // empty: explain prints no address
+	clusterName      string             // name of the installation; if empty, the name in the object's status or in the workers' Lease
+	targetKubeconfig string             // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
 	output           kubecli.OutputFormat
 }
 
@@ -48,7 +49,8 @@ and YAML have the same as fields, with all machines that wait.
 
 KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without KIND, explain takes the
 first object with the name, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their
-machines. If both API groups have an object with the name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
+machines. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line has the address of the page in Temporal's UI.
+If both API groups have an object with the name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
 		Example: `  millwright explain mcd/web -n shop
   millwright explain machine/shop/web-7f9c4-x2b8q
   millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
@@ -62,6 +64,7 @@ machines. If both API groups have an object with the name, name the group, too: 
 	}
 	x.RegisterFlags(c)
 	x.temporalFlags.RegisterFlags(c)
+	x.temporalUI.RegisterFlag(c, "")
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
 	x.output.RegisterTextFlag(c)
@@ -89,7 +92,9 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	)
 	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
-		return x.output.Encode(out, newExplanation(s, slices.Concat(down, troubles, notes), calls))
+		answer := newExplanation(s, slices.Concat(down, troubles, notes), calls)
+		answer.Page = x.pageOrNone(ctx, clients, s)
+		return x.output.Encode(out, answer)
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
@@ -117,7 +122,24 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	for _, line := range append(notes, list.Map(calls, func(c pendingActivity) string { return c.statusLine(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
-	return s.writeTable(out, x.Now())
+	if err := s.writeTable(out, x.Now()); err != nil {
+		return err
+	}
+	if page := x.pageOrNone(ctx, clients, s); page != "" {
+		_, _ = fmt.Fprintln(out, "\npage: "+page)
+	}
+	return nil
+}
+
+// pageOrNone returns the address of the object's page in Temporal's UI; empty if the address of the UI, or the
+// installation, is not known.
+func (x *explainCommand) pageOrNone(ctx context.Context, clients kubecli.Clients, s *subject) string {
+	installation := x.findInstallation(ctx, clients, s)
+	if x.temporalUI == "" || installation == "" || s.workflowKind == "" {
+		return ""
+	}
+	page, _ := x.pageOfObject(ctx, s, installation, "") // the notes of explain say that Temporal does not answer
+	return page
 }
 
 // paintFirstWords paints the first two words of a line, which name the object or the process.

@@ -6,21 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	enumspb "go.temporal.io/api/enums/v1"
 
 	"millwright/starter/kubecli"
+	"millwright/workflows/run"
 )
+
+// defaultUIAddress is the address of Temporal's UI in the local stack.
+const defaultUIAddress = "http://127.0.0.1:8233"
 
 // uiCommand is the command `millwright ui` with its flags.
 type uiCommand struct {
 	explainCommand
 
-	uiAddress        string // URL of Temporal's UI
 	showsOnlyBlocked bool
+	printsColumns    bool
+	tab              string // tab of the page; empty: the tab that explains
 }
 
 // UICommand returns the command ui.
@@ -30,71 +36,132 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
 		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
 		Long: `ui prints the URL of a page of Temporal's UI. With a name, it is the page of the workflow that works on the object (its rollout or its
-drain, if one is open); without a name, the list of all open workflows. Of a machine that is gone, it is the list of its workflows. The
-sentence of explain is on the tab User Metadata. The column Stuck of the list is true for blocked objects. The browser stores which columns
-the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy and Deadline once with the gear above the list.`,
+drain, if one is open); without a name, the list of all open workflows. Of a machine that is gone, it is the list of its workflows.
+
+The page of an open workflow opens on the tab User Metadata, which has the sentence of explain, and the page of a closed workflow on its
+timeline; --tab names another tab. If Temporal does not answer, the URL has no tab.
+
+The column Stuck of the list is true for blocked objects. The browser stores which columns the list has. --columns prints a script that
+sets them: open the list, open the browser's console (F12), paste the script once. As a bookmark, it needs "javascript:" in front.`,
 		Example: `  millwright ui
   millwright ui --stuck
-  xdg-open "$(millwright ui mcd/web -n shop)"`,
+  xdg-open "$(millwright ui mcd/web -n shop)"
+  millwright ui machine/web-7f9c4-x2b8q -n shop --tab timeline
+  millwright ui --columns`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {
-			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
+			page, err := x.page(c.Context(), c.ErrOrStderr(), strings.Join(args, ""))
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintln(c.OutOrStdout(), page)
+			return err
 		},
 	}
 	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+	x.temporalUI.RegisterFlag(c, defaultUIAddress)
 	c.Flags().
 		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
 	c.Flags().BoolVar(&x.showsOnlyBlocked, "stuck", false, "only workflows of blocked objects")
+	c.Flags().BoolVar(&x.printsColumns, "columns", false, "print a script that sets the columns of the list in a browser")
+	c.Flags().StringVar(&x.tab, "tab", "", "`tab` of the workflow's page: "+strings.Join(kubecli.UITabs(), ", "))
 	return c
 }
 
-func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
-	page, err := url.Parse(x.uiAddress)
-	if err != nil || page.Host == "" {
-		return fmt.Errorf("--ui-address %q is no URL", x.uiAddress)
+// page returns the address of the page, or the script of --columns. Hints go to the writer warnings.
+func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (string, error) {
+	namespace := x.temporalFlags.Namespace
+	switch {
+	case x.printsColumns:
+		return kubecli.ColumnScript(namespace), nil
+	case x.tab != "" && !slices.Contains(kubecli.UITabs(), x.tab):
+		return "", fmt.Errorf("--tab %q is none of %s", x.tab, strings.Join(kubecli.UITabs(), ", "))
+	case x.tab != "" && text == "":
+		return "", errors.New("--tab needs an object: only the page of a workflow has tabs")
+	case text == "":
+		query := `ExecutionStatus="Running"`
+		if x.showsOnlyBlocked {
+			query += ` AND Stuck=true`
+		}
+		return x.temporalUI.ListPage(namespace, query)
 	}
-	page = page.JoinPath("namespaces", x.temporalFlags.Namespace, "workflows")
-	query := `ExecutionStatus="Running"`
-	if x.showsOnlyBlocked {
-		query += ` AND Stuck=true`
+	if _, err := x.temporalUI.ListPage(namespace, ""); err != nil { // a wrong address, before any request
+		return "", err
 	}
-	if text != "" {
-		if err := x.ResolveNamespace(); err != nil {
-			return err
-		}
-		clients, err := x.NewClients(x.ClusterAccess)
-		if err != nil {
-			return err
-		}
-		s, err := x.findSubject(ctx, clients, text)
-		if gone, is := errors.AsType[objectMissingError](err); is && gone.canBeMachine {
-			page.RawQuery = url.Values{
-				"query": {fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)},
-			}.Encode()
-			_, err = fmt.Fprintln(out, page)
-			return err
-		}
-		if err != nil {
-			return err
-		}
-		installation := x.findInstallation(ctx, clients, s)
-		if installation == "" || s.workflowKind == "" {
-			return fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
-		}
-		id := s.workflowID(installation)
-		if o := s.operation; o != nil && o.WorkflowID != "" { // the ID of the object's open rollout or drain
-			id = o.WorkflowID
-		}
-		page, query = page.JoinPath(url.PathEscape(id)), ""
+	if err := x.ResolveNamespace(); err != nil {
+		return "", err
 	}
-	if query != "" {
-		page.RawQuery = url.Values{"query": {query}}.Encode()
+	clients, err := x.NewClients(x.ClusterAccess)
+	if err != nil {
+		return "", err
 	}
-	_, err = fmt.Fprintln(out, page)
-	return err
+	s, err := x.findSubject(ctx, clients, text)
+	if gone, is := errors.AsType[objectMissingError](err); is && gone.canBeMachine {
+		query := fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)
+		return x.temporalUI.ListPage(namespace, query)
+	}
+	if err != nil {
+		return "", err
+	}
+	installation := x.findInstallation(ctx, clients, s)
+	if installation == "" || s.workflowKind == "" {
+		return "", fmt.Errorf("%s %s: the installation is not known: give --cluster-name", s.kind, s.object.GetName())
+	}
+	page, err := x.pageOfObject(ctx, s, installation, x.tab)
+	if err != nil {
+		_, _ = fmt.Fprintf(warnings, "no tab: Temporal at %s does not name the run: %s\n", x.temporalFlags.Address,
+			kubecli.CollapseSpaces(err.Error()))
+	}
+	return page, nil
+}
+
+// pageOfObject returns the address of the page of the workflow that works on the object: of its open rollout or drain,
+// else of its own workflow. An empty tab is the tab that explains. If Temporal does not name the run, pageOfObject
+// returns an error and the address of the page without a tab.
+func (x *explainCommand) pageOfObject(
+	ctx context.Context,
+	s *subject,
+	installation run.Installation,
+	tab string,
+) (string, error) {
+	id := s.workflowID(installation)
+	if o := s.operation; o != nil && o.WorkflowID != "" {
+		id = o.WorkflowID
+	}
+	newest, tab, unknown := x.newestRun(ctx, id, tab)
+	page, err := x.temporalUI.RunPage(x.temporalFlags.Namespace, id, newest, tab)
+	return page, cmp.Or(err, unknown)
+}
+
+// newestRun returns the ID of the workflow's newest run, and the tab of its page to open.
+func (x *explainCommand) newestRun(ctx context.Context, workflow, asked string) (newest, tab string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, temporalTimeout)
+	defer cancel()
+	temporal, err := x.DialTemporal(x.temporalFlags)
+	if err != nil {
+		return "", "", err
+	}
+	defer temporal.Close()
+	answer, err := temporal.DescribeWorkflowExecution(ctx, workflow, "")
+	if err != nil {
+		return "", "", err
+	}
+	info := answer.GetWorkflowExecutionInfo()
+	return info.GetExecution().GetRunId(), tabToOpen(asked, info.GetStatus()), nil
+}
+
+// tabToOpen returns the tab that was asked for, else the tab that explains: a closed run has a result and waits for
+// nothing.
+func tabToOpen(asked string, status enumspb.WorkflowExecutionStatus) string {
+	switch {
+	case asked != "":
+		return asked
+	case status == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
+		return kubecli.TabUserMetadata
+	default:
+		return kubecli.TabTimeline
+	}
 }

@@ -13,14 +13,16 @@ import (
 )
 
 func (f *rolloutCommand) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	var ui kubecli.TemporalUI
+	c := &cobra.Command{
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
 		Long: `status begins with the sentence of explain, if the deployment waits for something. The next line says what the rollout does next, or
 what it waits for. Then come the numbers, the sets that have machines, the machines that the rollout waits for, and the commands that
 may help now. A bound that is a percentage is followed by its number of machines.
 
-status reads the API server and decides as the workers do, but changes nothing and does not need Temporal. The exit code is 0 in every
+status reads the API server and decides as the workers do, but changes nothing and does not need Temporal. With --ui-address, or the
+variable TEMPORAL_UI_ADDRESS, the last line has the address of the rollout's page in Temporal's UI. The exit code is 0 in every
 state of the rollout.`,
 		Example: `  millwright rollout status shop/web
   millwright rollout status web -n shop --target-kubeconfig nodes.yaml`,
@@ -31,10 +33,16 @@ state of the rollout.`,
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommands()...)))
+			page, err := ui.PageLine("", s.tree.operation)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommands()...))+page)
 			return err
 		},
 	}
+	ui.RegisterFlag(c, "")
+	return c
 }
 
 // readSnapshot reads the named deployment once.
