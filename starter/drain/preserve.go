@@ -27,13 +27,13 @@ It writes an annotation on the Machine, and an event with actor and reason, whic
 NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  millwright preserve shop/m-1 --reason "what is in its memory?"
   millwright preserve shop/m-1 --stop`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.SendRequest(c, args[0], r, readSubject)
+			return f.SendRequest(c, args, r, readSubject)
 		},
 	}
 	f.RegisterFlags(c)

@@ -34,12 +34,12 @@ drain, if one is open); without a name, the list of all open workflows. Of a mac
 sentence of explain is on the tab User Metadata. The column Stuck of the list is true for blocked objects. The browser stores which columns
 the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy and Deadline once with the gear above the list.`,
 		Example: `  millwright ui
-  millwright ui --stuck
+  millwright ui --blocked
   xdg-open "$(millwright ui mcd/web -n shop)"`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {
-			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, ""))
+			return x.run(c.Context(), c.OutOrStdout(), strings.Join(args, "/"))
 		},
 	}
 	x.RegisterFlags(c)
@@ -47,9 +47,9 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 	x.temporalFlags.RegisterFlags(c)
 	c.Flags().
 		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
-	c.Flags().BoolVar(&x.showsOnlyBlocked, "stuck", false, "only workflows of blocked objects")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
+	c.Flags().BoolVar(&x.showsOnlyBlocked, "blocked", false, "only workflows of blocked objects")
+	kubecli.AddFormerFlag(c.Flags(), &x.showsOnlyBlocked, "stuck", "blocked")
 	return c
 }
 
