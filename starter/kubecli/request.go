@@ -128,7 +128,7 @@ func (o *ObjectFlags) SendRequest(c *cobra.Command, args []string, r Request, re
 		return err
 	}
 	if r.Actor == "" && c.Flags().Lookup("as-user") != nil {
-		r.Actor = cmp.Or(actorName(c.Context(), clients), "somebody")
+		r.Actor = cmp.Or(ActorName(c.Context(), clients), "somebody")
 	}
 	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.writeRequest(c.Context(), key, r)
 }

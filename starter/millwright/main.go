@@ -17,6 +17,7 @@ import (
 	"millwright/starter/kubecli"
 	"millwright/starter/migrate"
 	"millwright/starter/providers"
+	"millwright/starter/replace"
 	"millwright/starter/rollout"
 )
 
@@ -65,6 +66,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		rollout.Command(kubecli.NewEnvironment()),
 		drain.Command(kubecli.NewEnvironment()),
 		drain.PreserveCommand(kubecli.NewEnvironment()),
+		replace.Command(kubecli.NewEnvironment()),
 	)
 	addGroup(
 		root,
