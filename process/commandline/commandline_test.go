@@ -35,8 +35,10 @@ func TestUsageErrorsExplainTheMistake(t *testing.T) {
 	}{
 		"a command that is nearly right": {[]string{"rollout", "statu", "s5"}, "\"millwright rollout\" has no command \"statu\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
 		"a command with swapped letters": {[]string{"rollout", "sttaus"}, "\"millwright rollout\" has no command \"sttaus\"; did you mean status?\nusage: millwright rollout COMMAND; see --help", 2},
+		"a command of another group":     {[]string{"status", "s5"}, "\"millwright\" has no command \"status\"; did you mean millwright rollout status?\nusage: millwright COMMAND; see --help", 2},
+		"a group that is nearly right":   {[]string{"rolout", "status"}, "\"millwright\" has no command \"rolout\"; did you mean rollout?\nusage: millwright COMMAND; see --help", 2},
 		"a command that does not exist":  {[]string{"nosuch"}, "\"millwright\" has no command \"nosuch\"\nusage: millwright COMMAND; see --help", 2},
-		"an argument is missing":         {[]string{"rollout", "status"}, "DEPLOYMENT is missing, for example: millwright rollout status web -n shop\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
+		"an argument is missing":         {[]string{"rollout", "status"}, "name a deployment: millwright rollout status web -n shop\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"an argument is too much":        {[]string{"rollout", "status", "a", "b"}, "\"b\" is one argument too many, for example: millwright rollout status web -n shop\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a flag that does not exist":     {[]string{"rollout", "status", "a", "--nosuch"}, "unknown flag: --nosuch\nusage: millwright rollout status DEPLOYMENT [flags]", 2},
 		"a flag that is nearly right":    {[]string{"rollout", "status", "a", "--cluster-nam=x"}, "unknown flag: --cluster-nam; did you mean --cluster-name?\nusage: millwright rollout status DEPLOYMENT [flags]", 2},

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -60,8 +59,7 @@ not count as down yet. A note is no error: it says what the user may not do or s
 	}
 	x.access.RegisterFlags(c)
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
 	return c
 }
 

@@ -35,10 +35,10 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's page in Temporal's UI.`,
 		Example: `  millwright drain explain m-1 -n shop
   millwright drain explain shop/m-1`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newMachineReader(c, args[0])
+			r, err := f.newMachineReader(c, args)
 			if err != nil {
 				return err
 			}
@@ -70,9 +70,9 @@ type machineReader struct {
 
 // newMachineReader returns a reader of the named machine. The reader's clients connect on their first use; the caller
 // must close Temporal's client.
-func (f *drainCommand) newMachineReader(c *cobra.Command, name string) (r machineReader, err error) {
+func (f *drainCommand) newMachineReader(c *cobra.Command, args []string) (r machineReader, err error) {
 	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
-	if r.key, err = f.ParseKey(c, name); err != nil {
+	if r.key, err = f.ParseKey(c, args); err != nil {
 		return r, err
 	}
 	clients, err := f.NewClients(f.ClusterAccess)

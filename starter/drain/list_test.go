@@ -85,7 +85,7 @@ NAMESPACE   NAME   NODE   STAGE                     SINCE   MEANS   DEADLINE    
 shop        m-1    n-1    Drain (in-place update)   15m     Evict   15:51:07 UTC   PodDisruptionBudget shop/web
 shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC   -
 `, "\n"), out)
-	out, err = w.run(t.Context(), "list", "-A", "--stuck")
+	out, err = w.run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-1")
 	assert.NotContains(t, out, "m-2")
@@ -101,17 +101,28 @@ func TestListShowsOnlyTheGivenNamespace(t *testing.T) {
 	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
 }
 
-func TestListShowsOnlyStuckMachines(t *testing.T) {
-	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--stuck")
+func TestListShowsOnlyBlockedMachines(t *testing.T) {
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	var names []string
 	for line := range strings.Lines(out) {
 		names = append(names, strings.Fields(line)[1])
 	}
 	assert.Equal(t, []string{"NAME", "m-9", "m-1"}, names, "volumes and turns come by themselves")
-	out, err = newFakeBackend().run(t.Context(), "list", "-A", "--stuck")
+	out, err = newFakeBackend().run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
+}
+
+func TestTheFormerFlagStuckSaysItsNewName(t *testing.T) {
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--stuck", "-o", "name")
+	require.NoError(t, err)
+	assert.Contains(t, out, "Flag --stuck has been deprecated, use --blocked\n")
+	assert.Contains(t, out, "m-9\n")
+	assert.NotContains(t, out, "m-2", "it has the same effect")
+	help, err := newFakeBackend().run(t.Context(), "list", "--help")
+	require.NoError(t, err)
+	assert.NotContains(t, help, "--stuck")
 }
 
 func TestNeedsManualAction(t *testing.T) {

@@ -25,10 +25,10 @@ func (f *drainCommand) watchCommand() *cobra.Command {
 with the drain. If the output is not a terminal, it prints a line for each change. Ctrl-C ends it without an error.`,
 		Example: `  millwright drain watch shop/m-1
   millwright drain watch m-1 -n shop --interval 10s`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newMachineReader(c, args[0])
+			r, err := f.newMachineReader(c, args)
 			if err != nil {
 				return err
 			}

@@ -130,9 +130,9 @@ func TestExplainReadsClusterAPIObjects(t *testing.T) {
 	}
 	for arg, want := range map[string]string{
 		"machineset/theirs":                "there is no machineset theirs in namespace shop",
-		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop; what happened to a machine that is gone: `millwright ui machine/theirs-a -n shop`",
+		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop; what happened to a machine that is gone: `millwright history shop/theirs-a`",
 		"mcs/pool":                         "there is no machineset pool in namespace shop",
-		"machineset.example.com/pool":      `unknown kind "machineset.example.com": the kinds are mcd, mcs, mc, mcc and node; and no namespace machineset.example.com has an object pool`,
+		"machineset.example.com/pool":      `unknown kind "machineset.example.com": use mcd, mcs, mc, mcc or node; and namespace machineset.example.com has no object pool`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
 		w := newBackendWithBothAPIGroups()

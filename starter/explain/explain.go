@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -65,8 +64,7 @@ If both API groups have an object with the name, name the group, too: machineset
 	x.RegisterFlags(c)
 	x.temporalFlags.RegisterFlags(c)
 	x.temporalUI.RegisterFlag(c, "")
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
 	x.output.RegisterTextFlag(c)
 	c.Flags().
 		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
@@ -169,7 +167,8 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 		return s, err
 	case given && !known:
 		return nil, fmt.Errorf(
-			"unknown kind %q: the kinds are mcd, mcs, mc, mcc and node; and no namespace %[1]s has an object %s",
+			"%w; and namespace %s has no object %s",
+			kubecli.UnknownKindError(x.Namespace, func(kubecli.NamedKind) bool { return true }),
 			x.Namespace,
 			name,
 		)
@@ -183,6 +182,11 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 			func(k kubecli.NamedKind) bool { return k.Kind == request.KindMachine },
 		)
 	}
+	missing.hint = clients.SimilarNameHint(
+		ctx,
+		list.Map(kinds, func(k kubecli.NamedKind) request.Kind { return k.Kind }),
+		missing.key,
+	)
 	return nil, missing
 }
 
@@ -190,14 +194,16 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 type objectMissingError struct {
 	kind         string // kind on the command line; empty if the user named no kind
 	key          types.NamespacedName
-	canBeMachine bool // the name can be the name of a Machine of Millwright
+	canBeMachine bool   // the name can be the name of a Machine of Millwright
+	hint         string // clause with the object that the user may have meant; empty if there is none
 }
 
 func (e objectMissingError) Error() string {
 	if e.kind == "node" {
-		return "there is no node " + e.key.Name
+		return "there is no node " + e.key.Name + e.hint
 	}
-	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
+	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace) +
+		e.hint
 	return text + phrase.TextIf(e.canBeMachine, "%s", kubecli.DeletedMachineHint(e.key))
 }
 

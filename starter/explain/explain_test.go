@@ -403,10 +403,12 @@ func TestExplainReportsUnknownObjects(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
-		"pod/web": `unknown kind "pod": the kinds are mcd, mcs, mc, mcc and node; and no namespace pod has an object web`,
+		"pod/web": `unknown kind "pod": use mcd, mcs, mc, mcc or node; and namespace pod has no object web`,
 		"mcd/no":  "there is no machinedeployment no in namespace shop",
-		"mc/no":   "there is no machine no in namespace shop; what happened to a machine that is gone: `millwright ui machine/no -n shop`",
+		"mc/no":   "there is no machine no in namespace shop; what happened to a machine that is gone: `millwright history shop/no`",
 		"node/no": "there is no node no",
+		"mdc/web": `unknown kind "mdc": use mcd, mcs, mc, mcc or node; did you mean mcd?; and namespace mdc has no object web`,
+		"mcd/wbe": "there is no machinedeployment wbe in namespace shop; did you mean web?",
 	} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)

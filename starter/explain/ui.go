@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -44,14 +43,14 @@ timeline; --tab names another tab. If Temporal does not answer, the URL has no t
 The column Stuck of the list is true for blocked objects. The browser stores which columns the list has. --columns prints a script that
 sets them: open the list, open the browser's console (F12), paste the script once. As a bookmark, it needs "javascript:" in front.`,
 		Example: `  millwright ui
-  millwright ui --stuck
+  millwright ui --blocked
   xdg-open "$(millwright ui mcd/web -n shop)"
   millwright ui machine/web-7f9c4-x2b8q -n shop --tab timeline
   millwright ui --columns`,
-		Args:              cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: x.CompleteKindAndName,
 		RunE: func(c *cobra.Command, args []string) error {
-			page, err := x.page(c.Context(), c.ErrOrStderr(), strings.Join(args, ""))
+			page, err := x.page(c.Context(), c.ErrOrStderr(), strings.Join(args, "/"))
 			if err != nil {
 				return err
 			}
@@ -63,9 +62,9 @@ sets them: open the list, open the browser's console (F12), paste the script onc
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
 	x.temporalFlags.RegisterFlags(c)
 	x.temporalUI.RegisterFlag(c, defaultUIAddress)
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
-	c.Flags().BoolVar(&x.showsOnlyBlocked, "stuck", false, "only workflows of blocked objects")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
+	c.Flags().BoolVar(&x.showsOnlyBlocked, "blocked", false, "only workflows of blocked objects")
+	kubecli.AddFormerFlag(c.Flags(), &x.showsOnlyBlocked, "stuck", "blocked")
 	c.Flags().BoolVar(&x.printsColumns, "columns", false, "print a script that sets the columns of the list in a browser")
 	c.Flags().StringVar(&x.tab, "tab", "", "`tab` of the workflow's page: "+strings.Join(kubecli.UITabs(), ", "))
 	return c

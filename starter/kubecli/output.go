@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"millwright/decide/list"
@@ -122,4 +123,12 @@ func (o OutputFormat) Encode(out io.Writer, value any) error {
 	}
 	_, err = fmt.Fprintln(UnwrappedOutput(out), strings.TrimSpace(string(data)))
 	return err
+}
+
+// AddFormerFlag adds the former name of a boolean flag. The former name works, is not in the help, and says its new
+// name when somebody uses it.
+func AddFormerFlag(flags *pflag.FlagSet, value *bool, former, now string) {
+	flags.BoolVar(value, former, false, "the former name of --"+now)
+	// an error is possible only for a flag that does not exist
+	_ = flags.MarkDeprecated(former, "use --"+now)
 }

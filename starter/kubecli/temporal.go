@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
@@ -17,6 +18,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
 	"millwright/observe/taskqueue"
+	"millwright/process/commandline"
 	"millwright/process/connection"
 	"millwright/workflows/run"
 )
@@ -26,7 +28,10 @@ type TemporalFlags struct{ connection.Flags }
 
 // RegisterFlags adds the flags to a command and its subcommands.
 func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
-	f.Register(c.PersistentFlags())
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.Register(own)
+	commandline.MarkConnectionFlags(own)
+	c.PersistentFlags().AddFlagSet(own)
 }
 
 // DialTemporal returns a client that connects with its first request. The client logs nothing, because the commands

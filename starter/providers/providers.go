@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -47,8 +46,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	}
 	p.RegisterFlags(c)
 	p.temporalFlags.RegisterFlags(c)
-	c.PersistentFlags().
-		StringVar(&p.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.PersistentFlags(), &p.clusterName)
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -189,25 +187,26 @@ shows only when an instance is created (list shows such machines).
 
 The exit code is 0 if the provider can use the class, and 1 otherwise. If no worker carries the check out within 90 seconds, the command
 fails.`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: p.CompleteName,
-		RunE:              func(c *cobra.Command, args []string) error { return p.checkClass(c, args[0]) },
+		RunE:              func(c *cobra.Command, args []string) error { return p.checkClass(c, args) },
 	}
 }
 
-func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
+func (p *providerCommand) checkClass(c *cobra.Command, args []string) error {
 	ctx := c.Context()
 	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	key, err := p.ParseKey(c, text)
+	key, err := p.ParseKey(c, args)
 	if err != nil {
 		return err
 	}
 	class, err := kubecli.FindObject(
 		ctx,
+		clients,
 		p.Kind,
 		key,
 		clients.MachineClient.MachineV1alpha1().MachineClasses(key.Namespace).Get,

@@ -34,7 +34,13 @@ func (l deploymentReader) readClusterAPIDeployment(ctx context.Context, meant bo
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
-	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
+	d, err := kubecli.FindObject(
+		ctx,
+		l.clients,
+		request.KindMachineDeployment,
+		l.key,
+		client.Deployments(l.key.Namespace).Get,
+	)
 	switch {
 	case apierrors.IsNotFound(err) && !meant:
 		return nil, nil

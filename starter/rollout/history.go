@@ -28,10 +28,10 @@ If the revision was pinned to an earlier revision, CHANGE-CAUSE also says why an
 --revision prints the template of a revision as YAML, in the form of the deployment's spec.template.`,
 		Example: `  millwright rollout history shop/web
   millwright rollout history shop/web --revision 6`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.readSnapshot(c, args[0])
+			s, err := f.readSnapshot(c, args)
 			switch {
 			case err != nil:
 				return err

@@ -39,9 +39,9 @@ type deploymentReader struct {
 }
 
 // newDeploymentReader returns a reader of the named deployment. The reader's clients connect on their first use.
-func (f *rolloutCommand) newDeploymentReader(c *cobra.Command, name string) (l deploymentReader, err error) {
+func (f *rolloutCommand) newDeploymentReader(c *cobra.Command, args []string) (l deploymentReader, err error) {
 	l.now, l.actsAsMCM = f.Now, f.actsAsMCM
-	if l.key, err = f.ParseKey(c, name); err != nil {
+	if l.key, err = f.ParseKey(c, args); err != nil {
 		return l, err
 	}
 	l.apiGroup = f.Group

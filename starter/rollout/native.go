@@ -31,7 +31,7 @@ type millwrightDeployment struct {
 // readMillwrightDeployment reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
 func (l deploymentReader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
 	deployments := l.clients.MachineClient.MachineV1alpha1().MachineDeployments(l.key.Namespace)
-	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, deployments.Get)
+	d, err := kubecli.FindObject(ctx, l.clients, request.KindMachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return nil, err
 	}

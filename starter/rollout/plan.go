@@ -15,6 +15,7 @@ import (
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
 	"millwright/observe/cache"
+	"millwright/starter/kubecli"
 )
 
 // proposal is the input of a plan in addition to the deployment.
@@ -41,7 +42,7 @@ alone. If the file does not set spec.replicas, the number of replicas stays as i
 shows the minimum time of the rollout: under the same bounds, no system can be faster.`,
 		Example: `  millwright rollout plan shop/web
   millwright rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("replicas") {
@@ -54,7 +55,7 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 			if err := w.validate(); err != nil {
 				return err
 			}
-			s, err := f.readSnapshot(c, args[0])
+			s, err := f.readSnapshot(c, args)
 			if err != nil {
 				return err
 			}

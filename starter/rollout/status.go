@@ -26,10 +26,10 @@ variable TEMPORAL_UI_ADDRESS, the last line has the address of the rollout's pag
 state of the rollout.`,
 		Example: `  millwright rollout status shop/web
   millwright rollout status web -n shop --target-kubeconfig nodes.yaml`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.readSnapshot(c, args[0])
+			s, err := f.readSnapshot(c, args)
 			if err != nil {
 				return err
 			}
@@ -46,8 +46,8 @@ state of the rollout.`,
 }
 
 // readSnapshot reads the named deployment once.
-func (f *rolloutCommand) readSnapshot(c *cobra.Command, name string) (snapshot, error) {
-	l, err := f.newDeploymentReader(c, name)
+func (f *rolloutCommand) readSnapshot(c *cobra.Command, args []string) (snapshot, error) {
+	l, err := f.newDeploymentReader(c, args)
 	if err != nil {
 		return snapshot{}, err
 	}

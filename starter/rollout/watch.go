@@ -27,10 +27,10 @@ or the deployment is gone or invalid. With --keep-watching it fails only if the 
 step waits for a person.`,
 		Example: `  millwright rollout watch shop/web
   millwright rollout watch web -n shop --interval 10s --keep-watching`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			l, err := f.newDeploymentReader(c, args[0])
+			l, err := f.newDeploymentReader(c, args)
 			if err != nil {
 				return err
 			}
