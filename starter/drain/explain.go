@@ -63,8 +63,8 @@ variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's pa
 type machineReader struct {
 	key             types.NamespacedName
 	clients         kubecli.Clients
-	temporal        client.Client
-	temporalAddress string // address of Temporal
+	temporal        client.Client // nil: Temporal is not asked
+	temporalAddress string        // address of Temporal
 	now             func() time.Time
 }
 
@@ -97,7 +97,9 @@ func (e machineReader) readSnapshot(ctx context.Context) (snapshot, error) {
 		return snapshot{machine: m}, err
 	}
 	s := snapshot{machine: m, now: e.now()}
-	s.readFromTemporal(ctx, e.temporal, e.temporalAddress)
+	if e.temporal != nil {
+		s.readFromTemporal(ctx, e.temporal, e.temporalAddress)
+	}
 	return s, nil
 }
 

@@ -83,7 +83,7 @@ func newExplanation(s *subject, notes []string, calls []pendingActivity) explana
 	if o := s.operation; o != nil {
 		a.step = stepFromStatus(o)
 		if o.WaitsFor != "" {
-			a.IsWaiting, a.Sentence, a.Commands = true, o.WaitsFor, commandsInSentence(o.WaitsFor)
+			a.IsWaiting, a.Sentence, a.Commands = true, o.WaitsFor, CommandsInSentence(o.WaitsFor)
 		}
 	}
 	if s.machine != nil {
@@ -103,8 +103,9 @@ func newExplanation(s *subject, notes []string, calls []pendingActivity) explana
 // commandPattern matches a command in a sentence: a text in backquotes after a semicolon.
 var commandPattern = regexp.MustCompile("; `([^`]+)`")
 
-// commandsInSentence returns the commands of a sentence.
-func commandsInSentence(sentence string) (commands []string) {
+// CommandsInSentence returns the commands of a sentence of decide/explain, in their order; nil if the sentence has no
+// command.
+func CommandsInSentence(sentence string) (commands []string) {
 	for _, found := range commandPattern.FindAllStringSubmatch(sentence, -1) {
 		commands = append(commands, found[1])
 	}

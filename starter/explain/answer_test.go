@@ -134,7 +134,7 @@ func TestExplainPrintsAnIdleObjectAsJSON(t *testing.T) {
 	require.ErrorContains(t, err, "the formats are [text json yaml]")
 }
 
-// commandsInSentence finds the commands at the end of a sentence of decide/explain.
+// CommandsInSentence finds the commands at the end of a sentence of decide/explain.
 func TestCommandsInSentence(t *testing.T) {
 	first := explain.WaitState{
 		Cause:         "`x` is full",
@@ -146,6 +146,6 @@ func TestCommandsInSentence(t *testing.T) {
 	second := explain.WaitState{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}
 	sentence := first.Sentence(clitest.Now) + ". " + second.Sentence(clitest.Now) + ". " +
 		explain.WaitState{Cause: "it takes time"}.Sentence(clitest.Now)
-	assert.Equal(t, []string{first.Command, second.Command}, commandsInSentence(sentence))
-	assert.Empty(t, commandsInSentence("it takes time"))
+	assert.Equal(t, []string{first.Command, second.Command}, CommandsInSentence(sentence))
+	assert.Empty(t, CommandsInSentence("it takes time"))
 }

@@ -14,6 +14,7 @@ import (
 	"go.temporal.io/sdk/client"
 
 	"millwright/activities/kube"
+	"millwright/decide/list"
 	"millwright/starter/kubecli"
 	"millwright/workflows/run"
 )
@@ -55,15 +56,40 @@ func (x *explainCommand) readFromTemporal(
 			),
 		}, nil, nil
 	}
-	answer, err := temporal.DescribeWorkflowExecution(ctx, s.workflowID(installation), "")
-	missing := new(serviceerror.NotFound)
-	if err != nil && !errors.As(err, &missing) {
-		return down, append(notes, "Its workflow cannot be read from Temporal: "+kubecli.CollapseSpaces(err.Error())), nil
-	}
-	for _, of := range answer.GetPendingActivities() {
-		calls = append(calls, newPendingActivity(of, x.Now()))
+	if calls, err = readPendingActivities(ctx, temporal, s.workflowID(installation), x.Now()); err != nil {
+		notes = append(notes, "Its workflow cannot be read from Temporal: "+kubecli.CollapseSpaces(err.Error()))
 	}
 	return down, notes, calls
+}
+
+// readPendingActivities returns the pending activities of a workflow; nil if no workflow has the ID.
+func readPendingActivities(
+	ctx context.Context,
+	temporal client.Client,
+	workflowID string,
+	now time.Time,
+) (calls []pendingActivity, err error) {
+	answer, err := temporal.DescribeWorkflowExecution(ctx, workflowID, "")
+	missing := new(serviceerror.NotFound)
+	if err != nil && !errors.As(err, &missing) {
+		return nil, err
+	}
+	for _, of := range answer.GetPendingActivities() {
+		calls = append(calls, newPendingActivity(of, now))
+	}
+	return calls, nil
+}
+
+// PendingActivityLines returns a line for each pending activity of a workflow: its attempt, since when, and the failure
+// of the attempt before; nil if no workflow has the ID.
+func PendingActivityLines(
+	ctx context.Context,
+	temporal client.Client,
+	workflowID string,
+	now time.Time,
+) ([]string, error) {
+	calls, err := readPendingActivities(ctx, temporal, workflowID, now)
+	return list.Map(calls, func(c pendingActivity) string { return c.statusLine(now) }), err
 }
 
 // workflowID returns the ID of the workflow that works on the object.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -60,6 +61,30 @@ type Heartbeat struct {
 	MissingMessage string            // sentence that no process of this kind is active; empty if a process is active
 	Err            error             // error from reading the Lease, or nil
 	Reports        []problems.Report // problems of the processes of this kind
+}
+
+// DoubtText returns a clause about processes that may be down, or whose state is not known; empty if there is no doubt
+// that they are at work, or that they are down.
+func (h Heartbeat) DoubtText(now time.Time) string {
+	switch {
+	case apierrors.IsForbidden(h.Err):
+		return fmt.Sprintf("whether a %s is at work is not known: you may not list its Leases", h.Process)
+	case h.Err != nil:
+		return fmt.Sprintf(
+			"whether a %s is at work is not known: %s",
+			h.Process,
+			kubecli.CollapseSpaces(h.Err.Error()),
+		)
+	case h.IsOverdue:
+		return fmt.Sprintf(
+			"the %s may be down: its last heartbeat was at %s, and one is due each %s",
+			h.Process,
+			kubecli.ClockText(h.RenewTime, now),
+			phrase.AgeText(h.RenewInterval),
+		)
+	default:
+		return ""
+	}
 }
 
 // ProblemSentences returns a sentence for each problem of the processes of an installation, with what a person can do

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
@@ -201,16 +200,6 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 			m.addProblemLine(h.Process, report)
 		}
 		switch {
-		case apierrors.IsForbidden(h.Err):
-			m.processWarnings = append(
-				m.processWarnings,
-				fmt.Sprintf("whether a %s is at work is not known: you may not list its Leases", h.Process),
-			)
-		case h.Err != nil:
-			m.processWarnings = append(
-				m.processWarnings,
-				fmt.Sprintf("whether a %s is at work is not known: %s", h.Process, kubecli.CollapseSpaces(h.Err.Error())),
-			)
 		case h.MissingMessage != "":
 			m.downSentences = append(m.downSentences, h.MissingMessage)
 			m.processWarnings = append(
@@ -221,16 +210,8 @@ func (m *activeObjects) addHeartbeats(ctx context.Context, leases typedcoordinat
 					phrase.TextIf(!h.RenewTime.IsZero(), " since %s", kubecli.ClockText(h.RenewTime, m.now)),
 				),
 			)
-		case h.IsOverdue:
-			m.processWarnings = append(
-				m.processWarnings,
-				fmt.Sprintf(
-					"the %s may be down: its last heartbeat was at %s, and one is due each %s",
-					h.Process,
-					kubecli.ClockText(h.RenewTime, m.now),
-					phrase.AgeText(h.RenewInterval),
-				),
-			)
+		default:
+			m.processWarnings = append(m.processWarnings, phrase.NonEmptyTexts(h.DoubtText(m.now))...)
 		}
 	}
 }

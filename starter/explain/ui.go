@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +15,6 @@ import (
 	"millwright/workflows/run"
 )
 
-// defaultUIAddress is the address of Temporal's UI in the local stack.
-const defaultUIAddress = "http://127.0.0.1:8233"
 
 // uiCommand is the command `millwright ui` with its flags.
 type uiCommand struct {
@@ -61,7 +58,7 @@ sets them: open the list, open the browser's console (F12), paste the script onc
 	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
 	x.temporalFlags.RegisterFlags(c)
-	x.temporalUI.RegisterFlag(c, defaultUIAddress)
+	x.temporalUI.RegisterFlag(c, kubecli.LocalTemporalUI)
 	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
 	c.Flags().BoolVar(&x.showsOnlyBlocked, "blocked", false, "only workflows of blocked objects")
 	kubecli.AddFormerFlag(c.Flags(), &x.showsOnlyBlocked, "stuck", "blocked")
@@ -72,10 +69,13 @@ sets them: open the list, open the browser's console (F12), paste the script onc
 
 // page returns the address of the page, or the script of --columns. Hints go to the writer warnings.
 func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (string, error) {
-	namespace := x.temporalFlags.Namespace
+	pages, err := x.temporalUI.Pages(x.temporalFlags.Namespace) // a wrong address is an error before any request
+	if err != nil {
+		return "", err
+	}
 	switch {
 	case x.printsColumns:
-		return kubecli.ColumnScript(namespace), nil
+		return kubecli.ColumnScript(x.temporalFlags.Namespace), nil
 	case x.tab != "" && !slices.Contains(kubecli.UITabs(), x.tab):
 		return "", fmt.Errorf("--tab %q is none of %s", x.tab, strings.Join(kubecli.UITabs(), ", "))
 	case x.tab != "" && text == "":
@@ -85,10 +85,7 @@ func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (
 		if x.showsOnlyBlocked {
 			query += ` AND Stuck=true`
 		}
-		return x.temporalUI.ListPage(namespace, query)
-	}
-	if _, err := x.temporalUI.ListPage(namespace, ""); err != nil { // a wrong address, before any request
-		return "", err
+		return pages.List(query), nil
 	}
 	if err := x.ResolveNamespace(); err != nil {
 		return "", err
@@ -99,8 +96,7 @@ func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (
 	}
 	s, err := x.findSubject(ctx, clients, text)
 	if gone, is := errors.AsType[objectMissingError](err); is && gone.canBeMachine {
-		query := fmt.Sprintf("MachineNamespace=%q AND Machine=%q", gone.key.Namespace, gone.key.Name)
-		return x.temporalUI.ListPage(namespace, query)
+		return pages.List(kubecli.MachineRunsQuery(gone.key)), nil
 	}
 	if err != nil {
 		return "", err
@@ -131,8 +127,11 @@ func (x *explainCommand) pageOfObject(
 		id = o.WorkflowID
 	}
 	newest, tab, unknown := x.newestRun(ctx, id, tab)
-	page, err := x.temporalUI.RunPage(x.temporalFlags.Namespace, id, newest, tab)
-	return page, cmp.Or(err, unknown)
+	pages, err := x.temporalUI.Pages(x.temporalFlags.Namespace)
+	if err != nil {
+		return "", err
+	}
+	return pages.Run(id, newest, tab), unknown
 }
 
 // newestRun returns the ID of the workflow's newest run, and the tab of its page to open.

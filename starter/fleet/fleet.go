@@ -237,26 +237,13 @@ func (t table) addOwnerNamespaces(ctx context.Context, clients kubecli.Clients) 
 	return nil
 }
 
-// addTargetStates adds the states of the target clusters from the reports of the workers. If several workers report a
-// namespace, the newest report counts.
+// addTargetStates adds the states of the target clusters from the reports of the workers.
 func (t table) addTargetStates(ctx context.Context, clients kubecli.Clients, now time.Time) error {
-	namespace, found := clients.FindLeaseNamespace(ctx)
-	if !found {
-		return nil
-	}
-	reports, err := clients.Core.ConfigMaps(namespace).Get(ctx, target.ReportsConfigMapName, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	reports, err := ReadTargetReports(ctx, clients, now)
 	if err != nil {
-		return fmt.Errorf("read the states of the target clusters: %w", err)
+		return err
 	}
-	newest := map[string]time.Time{}
-	for _, report := range target.ReadReports(reports, now) {
-		if report.WrittenAt.Before(newest[report.Namespace]) {
-			continue
-		}
-		newest[report.Namespace] = report.WrittenAt
+	for _, report := range reports {
 		r := t.getOrAddRow(report.Namespace)
 		r.Target, r.Why, r.Worker = report.State, report.Why, report.Worker
 		if !report.Since.IsZero() {
@@ -264,6 +251,29 @@ func (t table) addTargetStates(ctx context.Context, clients kubecli.Clients, now
 		}
 	}
 	return nil
+}
+
+// ReadTargetReports reads the newest report about the target cluster of each namespace, by namespace. The map is empty if
+// all namespaces have the same target cluster, or if no worker has run.
+func ReadTargetReports(ctx context.Context, clients kubecli.Clients, now time.Time) (map[string]target.Report, error) {
+	newest := map[string]target.Report{}
+	namespace, found := clients.FindLeaseNamespace(ctx)
+	if !found {
+		return newest, nil
+	}
+	reports, err := clients.Core.ConfigMaps(namespace).Get(ctx, target.ReportsConfigMapName, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return newest, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the states of the target clusters: %w", err)
+	}
+	for _, report := range target.ReadReports(reports, now) {
+		if was, known := newest[report.Namespace]; !known || !report.WrittenAt.Before(was.WrittenAt) {
+			newest[report.Namespace] = report
+		}
+	}
+	return newest, nil
 }
 
 // addShards adds the shard of each namespace, the worker that serves the shard, and whether the namespace is served.

@@ -61,6 +61,15 @@ func (a ClusterAccess) configError(err error) error {
 	}
 }
 
+// ContextName returns the name of the context that the commands use; empty if there is no kubeconfig.
+func (a ClusterAccess) ContextName() string {
+	raw, err := a.config().RawConfig()
+	if err != nil {
+		return a.Context
+	}
+	return cmp.Or(a.Context, raw.CurrentContext)
+}
+
 // ContextNamespace returns the namespace of the context, or "default" if the context has none.
 func ContextNamespace(a ClusterAccess) (string, error) {
 	namespace, _, err := a.config().Namespace()

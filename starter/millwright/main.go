@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"millwright/process/commandline"
+	"millwright/starter/dashboard"
 	"millwright/starter/doctor"
 	"millwright/starter/drain"
 	"millwright/starter/explain"
@@ -60,6 +61,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		explain.Command(kubecli.NewEnvironment()),
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
+		dashboard.Command(kubecli.NewEnvironment()),
 		fleet.Command(kubecli.NewEnvironment()),
 		providers.Command(kubecli.NewEnvironment()),
 	)

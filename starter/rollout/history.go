@@ -65,6 +65,11 @@ func (s snapshot) writeHistory(out io.Writer) error {
 		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
 		return err
 	}
+	return kubecli.WriteTable(out, s.historyRows())
+}
+
+// historyRows returns the header and a row for each revision, the newest revision last.
+func (s snapshot) historyRows() [][]any {
 	rows := [][]any{
 		{
 			"REVISION",
@@ -90,7 +95,7 @@ func (s snapshot) writeHistory(out io.Writer) error {
 			kubecli.CollapseSpaces(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.pinReason), "; ")),
 		})
 	}
-	return kubecli.WriteTable(out, rows)
+	return rows
 }
 
 // writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had

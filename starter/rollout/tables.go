@@ -13,9 +13,22 @@ import (
 	"millwright/starter/kubecli"
 )
 
-// writeSetTable writes a row for the current set, and for each other set with machines or with replicas above 0, the
-// newest revision first.
+// writeSetTable writes the table of setRows.
 func (s snapshot) writeSetTable(out io.Writer) {
+	rows, rest := s.setRows()
+	if rows == nil {
+		return
+	}
+	_, _ = fmt.Fprintln(out)
+	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+	if rest > 0 {
+		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.argument)
+	}
+}
+
+// setRows returns the header, a row for the current set, and a row for each other set with machines or with replicas
+// above 0, the newest revision first; rest is the number of the other sets. Without a row, setRows returns nil.
+func (s snapshot) setRows() (rows [][]any, rest int) {
 	var shown []int
 	for _, i := range slices.Backward(s.setIndicesByRevision()) {
 		if set := s.facts.Sets[i]; i == s.currentSetIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
@@ -23,9 +36,9 @@ func (s snapshot) writeSetTable(out io.Writer) {
 		}
 	}
 	if len(shown) == 0 {
-		return
+		return nil, 0
 	}
-	rows := [][]any{
+	rows = [][]any{
 		{
 			"REVISION",
 			"SET",
@@ -48,11 +61,7 @@ func (s snapshot) writeSetTable(out io.Writer) {
 			s.tree.Sets[i].templateName, yesOrEmptyCell(i == s.currentSetIndex()),
 		})
 	}
-	_, _ = fmt.Fprintln(out)
-	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
-	if rest := len(s.facts.Sets) - len(shown); rest > 0 {
-		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.argument)
-	}
+	return rows, len(s.facts.Sets) - len(shown)
 }
 
 // maxMachineRows is the maximum number of awaited machines in the table. Ten rows fit on a screen below the rest of the

@@ -1,0 +1,292 @@
+package dashboard
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"millwright/api/vocabulary"
+	"millwright/decide/phrase"
+	"millwright/process/problems"
+	"millwright/starter/kubecli"
+)
+
+// view is what every page has.
+type view struct {
+	Title     string
+	Context   string // context of the kubeconfig
+	Namespace string // namespace that is shown; empty: all
+	Clock     string // time of the page
+	Active    string // name of the entry of the navigation
+	UI        string // address of Temporal's UI with all open workflows
+	Alarms    []alarm
+	IsLoading bool
+	Status    string // one line that is read out when it changes
+
+	Overview *overviewView
+	Machines *machinesView
+	Pool     *poolView
+	Machine  *machineView
+	Message  *messageView
+}
+
+// messageView is a page without objects: an error, or a name that no object has.
+type messageView struct{ Text, Command string }
+
+// alarm is a problem of the installation, or of the page itself.
+type alarm struct {
+	Text     string
+	Command  string // command that says more
+	IsSevere bool   // nothing moves, or the page is not complete
+}
+
+// link is the text of a link with its address.
+type link struct{ Text, Href string }
+
+func poolPath(o objectID) string    { return objectPath("pool", o) }
+func machinePath(o objectID) string { return objectPath("machine", o) }
+
+func objectPath(page string, o objectID) string {
+	return "/" + page + "/" + url.PathEscape(o.Kind) + "/" + url.PathEscape(o.Namespace) + "/" + url.PathEscape(o.Name)
+}
+
+// alarms returns the problems of worker and bridge, and what cannot be read.
+func (f *fleet) alarms() (all []alarm) {
+	const doctor = "millwright doctor"
+	for _, h := range f.processes {
+		if h.MissingMessage != "" {
+			all = append(all, alarm{h.MissingMessage, doctor, true})
+		}
+	}
+	for _, line := range f.readErrors {
+		all = append(all, alarm{upperFirst(line) + ". What is shown may be incomplete or old.", "", true})
+	}
+	for _, h := range f.processes {
+		for _, text := range h.ProblemSentences("", f.now, func(problems.Problem) bool { return true }) {
+			all = append(all, alarm{text, doctor, false})
+		}
+		if text := h.DoubtText(f.now); text != "" {
+			all = append(all, alarm{upperFirst(text) + ".", doctor, false})
+		}
+	}
+	return all
+}
+
+// moment is a time as pages show it.
+type moment struct {
+	ISO  string // for programs; empty: the time is zero
+	Text string
+}
+
+func (f *fleet) since(t time.Time) moment {
+	if t.IsZero() {
+		return moment{}
+	}
+	return moment{t.UTC().Format(time.RFC3339), kubecli.AgeText(t, f.now) + " (since " + kubecli.ClockText(t, f.now) + ")"}
+}
+
+func (f *fleet) began(t time.Time) moment {
+	return moment{t.UTC().Format(time.RFC3339), "began at " + kubecli.TimeWithAgeText(t, f.now)}
+}
+
+func (f *fleet) age(t time.Time) moment {
+	if t.IsZero() {
+		return moment{}
+	}
+	return moment{t.UTC().Format(time.RFC3339), kubecli.AgeText(t, f.now)}
+}
+
+func (f *fleet) deadline(t time.Time) moment {
+	if t.IsZero() {
+		return moment{}
+	}
+	return moment{t.UTC().Format(time.RFC3339), phrase.TimeText(t, f.now)}
+}
+
+func upperFirst(text string) string {
+	r, size := utf8.DecodeRuneInString(text)
+	if size == 0 {
+		return ""
+	}
+	return string(unicode.ToUpper(r)) + text[size:]
+}
+
+// causeView is one card about what stands still.
+type causeView struct {
+	Text        string
+	Who         string // how many machines of which pools
+	Next        string // what happens without a person
+	Since       moment
+	Deadline    moment
+	When        string // at or from: the deadlines of several machines differ
+	NeedsPerson bool
+	Commands    []string
+	Pools       []link
+	MorePools   int
+	Machine     link // a machine that waits for it; empty: none
+}
+
+// Bounds of a card: more would hide the next card.
+const (
+	maxCauses   = 12
+	maxCommands = 2
+	maxPools    = 6
+)
+
+func (f *fleet) causeViews(causes []*cause) (views []causeView) {
+	for _, c := range causes {
+		v := causeView{
+			Text:        upperFirst(c.cause),
+			Who:         c.whoText(),
+			Next:        upperFirst(c.next),
+			Since:       f.since(c.since),
+			Deadline:    f.deadline(c.deadline),
+			When:        "at",
+			NeedsPerson: c.needsPerson,
+			Commands:    c.shownCommands(),
+			MorePools:   max(0, len(c.pools)-maxPools),
+		}
+		if c.timesDiffer {
+			v.When = "from"
+		}
+		for _, p := range c.pools[:min(len(c.pools), maxPools)] {
+			v.Pools = append(v.Pools, link{p.name(), poolPath(p.id)})
+		}
+		if c.example != nil {
+			v.Machine = link{c.example.id.Name, machinePath(c.example.id)}
+		}
+		views = append(views, v)
+	}
+	return views
+}
+
+// shownCommands returns the commands of a card. Of the commands that explain one machine each, one is enough.
+func (c *cause) shownCommands() []string {
+	explains := func(command string) bool { return strings.HasPrefix(command, "millwright explain ") }
+	commands := slices.Clone(c.commands)
+	if i := slices.IndexFunc(commands, explains); i >= 0 {
+		commands = append(commands[:i+1], slices.DeleteFunc(commands[i+1:], explains)...)
+	}
+	return commands[:min(len(commands), maxCommands)]
+}
+
+func (c *cause) whoText() string {
+	if c.machineCount == 0 {
+		return phrase.CountText(len(c.pools), "pool")
+	}
+	return fmt.Sprintf("%s of %s", phrase.CountText(c.machineCount, "machine"), phrase.CountText(len(c.pools), "pool"))
+}
+
+// name returns the name of a pool as pages show it.
+func (p *pool) name() string {
+	if p.id.Kind == kindLoose {
+		return p.cluster.String() + " (machines without a set)"
+	}
+	return p.id.Key()
+}
+
+// kindText says what a pool is if it is no MachineDeployment of Millwright's own kinds.
+func (p *pool) kindText() string {
+	switch p.id.Kind {
+	case kindSet:
+		return "MachineSet"
+	case kindClusterAPIDeployment:
+		return "Cluster API"
+	case kindClusterAPISet:
+		return "MachineSet, Cluster API"
+	default:
+		return ""
+	}
+}
+
+// stateView is a badge.
+type stateView struct {
+	Class string // class of the style and name of the symbol
+	Group string
+	Word  string
+}
+
+func viewOfState(s state) stateView { return stateView{string(s), string(s.Group()), s.Word()} }
+
+// poolRow is a pool in a table.
+type poolRow struct {
+	Name, Href, Kind string
+	Cluster          link
+	HasCluster       bool // the cluster has another name than the namespace
+	State            stateView
+	Bar              bar
+	Revision         string
+	Step             string
+	Since            moment
+}
+
+func (f *fleet) poolRow(p *pool) poolRow {
+	r := poolRow{
+		Name:       p.name(),
+		Href:       poolPath(p.id),
+		Kind:       p.kindText(),
+		State:      viewOfState(p.state),
+		Bar:        newBar(p.counts, p.names()),
+		Step:       p.progressText(),
+		Since:      f.age(p.since()),
+		HasCluster: p.cluster.Name != "",
+		Cluster:    link{p.cluster.String(), query{cluster: p.cluster.String(), page: 1}.address("/")},
+	}
+	if p.revision > 0 {
+		r.Revision = fmt.Sprint(p.revision)
+	}
+	return r
+}
+
+// progressText says what the pool does now: the step of its policy, the revision of its pin, or the step of its work.
+func (p *pool) progressText() string {
+	var parts []string
+	if p.isPinned() {
+		parts = append(parts, fmt.Sprintf("pinned to revision %d", p.rollout.Pin.Revision))
+	}
+	if text := p.stepText(); text != "" && !p.isPinned() {
+		parts = append(parts, text)
+	}
+	if p.operation != nil && len(parts) == 0 {
+		step := cmp.Or(
+			phrase.TextIf(p.operation.Step == vocabulary.StepReplaceMachines, "replaces machines"),
+			p.operation.Step,
+		)
+		parts = append(parts, strings.ReplaceAll(step, "-", " "))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// machineView is a machine in a table.
+type machineRowView struct {
+	Name, Href string
+	Pool       link
+	Class      string // class of the style: its category, or blocked
+	Phase      string
+	Since      moment
+	Node       string
+	Step       string
+	Waits      string
+}
+
+func (f *fleet) machineRow(m *machineRow) machineRowView {
+	v := machineRowView{
+		Name: m.id.Name, Href: machinePath(m.id), Pool: link{m.pool.name(), poolPath(m.pool.id)},
+		Class: categoryNames()[m.category].class, Phase: m.phase, Since: f.age(m.phaseSince), Node: m.node,
+	}
+	if m.isBlocked() {
+		v.Class = "blocked"
+	}
+	if o := m.currentOperation; o != nil {
+		v.Step, v.Since = o.Step, f.age(o.Since.Time)
+		if w := newWait(o); w != nil {
+			v.Waits = w.cause
+		}
+	}
+	return v
+}
