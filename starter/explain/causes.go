@@ -94,6 +94,8 @@ func (p pool) isMachine() bool {
 type cause struct {
 	short    string // the blocker in a few words
 	sentence string // the sentence of the first object that waits
+	// the cause does not end without a person
+	needsPerson bool
 	pools    []*blockedPool
 }
 
@@ -106,7 +108,7 @@ type blockedPool struct {
 	deadline time.Time // the next event; zero: none
 }
 
-// causes returns the causes of blocked objects, in the order of the objects. Objects with the same first blocker and
+// causes returns the causes of blocked objects: first those that need a person, then in the order of the objects. Objects with the same first blocker and
 // the same cause have one cause. Sets below a deployment, and the blockers that a pool has from its machines, do not
 // appear of their own.
 func (m activeObjects) causes() []*cause {
@@ -115,10 +117,11 @@ func (m activeObjects) causes() []*cause {
 	byKey := map[key]*cause{}
 	fromMachines := map[pool]map[string]bool{} // the blockers of each pool's machines
 	add := func(o activeObject, blocker string, machines int) {
-		k := key{blocker, o.Operation.Cause}
+		k := key{blocker, o.cause}
 		c := byKey[k]
 		if c == nil {
 			c = &cause{short: explain.WaitState{Blockers: []string{blocker}}.ShortText(m.now), sentence: o.Operation.WaitsFor}
+			c.needsPerson = explain.NeedsPerson([]string{blocker})
 			causes, byKey[k] = append(causes, c), c
 		}
 		i := slices.IndexFunc(c.pools, func(p *blockedPool) bool { return p.pool == o.pool })
@@ -128,7 +131,9 @@ func (m activeObjects) causes() []*cause {
 		}
 		p := c.pools[i]
 		p.machines += machines
-		p.deadline = earlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
+		if machines > 0 || len(fromMachines[o.pool]) == 0 { // else it may be the deadline of a machine
+			p.deadline = earlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
+		}
 	}
 	for _, o := range m.objects {
 		if blockers := o.Operation.BlockedBy; o.key().isMachine() && len(blockers) > 0 {
@@ -150,6 +155,9 @@ func (m activeObjects) causes() []*cause {
 			add(o, o.Operation.BlockedBy[own], 0)
 		}
 	}
+	slices.SortStableFunc(causes, func(a, b *cause) int {
+		return list.CompareFalseFirst(!a.needsPerson, !b.needsPerson)
+	})
 	return causes
 }
 

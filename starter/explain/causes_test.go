@@ -72,6 +72,8 @@ func TestTopGroupsPoolsByCause(t *testing.T) {
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop")
 	require.NoError(t, err)
 	blocks := strings.Split(out, "\n\n")
+	assert.Contains(t, blocks[1]+blocks[2], "BLOCKED  waits for approval", "what needs a person comes first")
+	assert.Contains(t, blocks[1]+blocks[2], "BLOCKED  paused")
 	require.Len(t, blocks, 6, out)
 	assert.Equal(t, "5 pools in motion, 4 of them blocked", blocks[0])
 	assert.Contains(t, blocks, "BLOCKED  PDB shop/app\n"+
