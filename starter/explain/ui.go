@@ -87,7 +87,15 @@ func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (
 			query += ` AND Stuck=true`
 		}
 		return x.temporalUI.ListPage(namespace, query)
+	default:
+		return x.namedPage(ctx, warnings, text)
 	}
+}
+
+// namedPage returns the address of the page of the named object, or of the list of the workflows of a machine that is
+// gone.
+func (x *uiCommand) namedPage(ctx context.Context, warnings io.Writer, text string) (string, error) {
+	namespace := x.temporalFlags.Namespace
 	if _, err := x.temporalUI.ListPage(namespace, ""); err != nil { // a wrong address, before any request
 		return "", err
 	}
