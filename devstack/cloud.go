@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -71,6 +72,10 @@ Codes: ` + codeNames(),
 	set.DurationVar(&flags.lifetime, "for", 0, "time after which --refuse ends by itself; 0: no limit")
 	set.StringVar(&flags.machine, "machine", "", "the only machine whose calls --refuse lets fail")
 	set.StringVar(&flags.message, "message", "", "sentence of the cloud for --refuse")
+	for flag, words := range map[string]string{"refuse": codeNames(), "operation": operationNames(admin.Operations())} {
+		complete := cobra.FixedCompletions(strings.Split(words, ", "), cobra.ShellCompDirectiveNoFileComp)
+		_ = command.RegisterFlagCompletionFunc(flag, complete) // an error would mean that there is no such flag
+	}
 	return command
 }
 

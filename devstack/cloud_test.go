@@ -248,3 +248,9 @@ func TestCloudRefusesWrongFlags(t *testing.T) {
 	require.NoError(t, err)
 	assert.Empty(t, faults)
 }
+
+func TestCloudCompletesCodesAndOperations(t *testing.T) {
+	c := newTestCloud(t)
+	assert.Contains(t, c.mustCommand("__complete", "--refuse", "Resource"), "ResourceExhausted\n")
+	assert.Contains(t, c.mustCommand("__complete", "--operation", "d"), "delete\n")
+}

@@ -86,7 +86,19 @@ func (x *uiCommand) page(ctx context.Context, warnings io.Writer, text string) (
 			query += ` AND Stuck=true`
 		}
 		return pages.List(query), nil
+	default:
+		return x.namedPage(ctx, warnings, pages, text)
 	}
+}
+
+// namedPage returns the address of the page of the named object, or of the list of the workflows of a machine that is
+// gone.
+func (x *uiCommand) namedPage(
+	ctx context.Context,
+	warnings io.Writer,
+	pages kubecli.UIPages,
+	text string,
+) (string, error) {
 	if err := x.ResolveNamespace(); err != nil {
 		return "", err
 	}
