@@ -1,13 +1,11 @@
 package explain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,7 +17,7 @@ import (
 type uiCommand struct {
 	explainCommand
 
-	uiAddress        string // URL of Temporal's UI
+	ui               kubecli.TemporalUI
 	showsOnlyBlocked bool
 }
 
@@ -45,8 +43,7 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 	x.RegisterFlags(c)
 	c.PersistentPreRunE = nil // the list of all workflows needs no cluster
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.uiAddress, "ui-address", cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"), "URL of Temporal's UI")
+	x.ui.RegisterFlag(c)
 	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
 	c.Flags().BoolVar(&x.showsOnlyBlocked, "blocked", false, "only workflows of blocked objects")
 	kubecli.AddFormerFlag(c.Flags(), &x.showsOnlyBlocked, "stuck", "blocked")
@@ -54,11 +51,10 @@ the list has: choose MachineNamespace, Cluster, Machine, Step, Stuck, BlockedBy 
 }
 
 func (x *uiCommand) run(ctx context.Context, out io.Writer, text string) error {
-	page, err := url.Parse(x.uiAddress)
-	if err != nil || page.Host == "" {
-		return fmt.Errorf("--ui-address %q is no URL", x.uiAddress)
+	page, err := x.ui.WorkflowsPage(x.temporalFlags.Namespace)
+	if err != nil {
+		return err
 	}
-	page = page.JoinPath("namespaces", x.temporalFlags.Namespace, "workflows")
 	query := `ExecutionStatus="Running"`
 	if x.showsOnlyBlocked {
 		query += ` AND Stuck=true`

@@ -1,9 +1,12 @@
 package kubecli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"net/url"
+	"os"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -25,6 +28,28 @@ func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
 	f.Register(own)
 	commandline.MarkConnectionFlags(own)
 	c.PersistentFlags().AddFlagSet(own)
+}
+
+// TemporalUI has the flag for the address of Temporal's UI.
+type TemporalUI struct{ address string }
+
+// RegisterFlag adds the flag --ui-address to a command.
+func (u *TemporalUI) RegisterFlag(c *cobra.Command) {
+	c.Flags().StringVar(
+		&u.address,
+		"ui-address",
+		cmp.Or(os.Getenv("TEMPORAL_UI_ADDRESS"), "http://127.0.0.1:8233"),
+		"URL of Temporal's UI",
+	)
+}
+
+// WorkflowsPage returns the page with the workflows of a namespace of Temporal.
+func (u *TemporalUI) WorkflowsPage(namespace string) (*url.URL, error) {
+	page, err := url.Parse(u.address)
+	if err != nil || page.Host == "" {
+		return nil, fmt.Errorf("--ui-address %q is no URL", u.address)
+	}
+	return page.JoinPath("namespaces", namespace, "workflows"), nil
 }
 
 // DialTemporal returns a client that connects with its first request. The client logs nothing, because the commands

@@ -14,11 +14,13 @@ import (
 	"millwright/starter/drain"
 	"millwright/starter/explain"
 	"millwright/starter/fleet"
+	"millwright/starter/history"
 	"millwright/starter/kubecli"
 	"millwright/starter/migrate"
 	"millwright/starter/providers"
 	"millwright/starter/replace"
 	"millwright/starter/rollout"
+	"millwright/starter/version"
 )
 
 func main() {
@@ -57,6 +59,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		explain.Command(kubecli.NewEnvironment()),
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
+		history.Command(kubecli.NewEnvironment()),
 		fleet.Command(kubecli.NewEnvironment()),
 		providers.Command(kubecli.NewEnvironment()),
 	)
@@ -73,6 +76,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		cobra.Group{ID: "install", Title: "Commands that install and check Millwright:"},
 		doctor.Command(kubecli.NewEnvironment()),
 		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
+		version.Command(kubecli.NewEnvironment()),
 		bootstrapCommand(),
 		migrate.Command(kubecli.NewEnvironment()),
 		codecServerCommand(),
