@@ -23,16 +23,18 @@ import (
 )
 
 func (f *drainCommand) explainCommand() *cobra.Command {
-	return &cobra.Command{
+	var output kubecli.OutputFormat
+	c := &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
 		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
 ends with the other commands that change the step. It also explains the stages that do not wait for pods: hooks,
 volumes, and the provider.
 
-The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone. JSON and YAML have the same facts as fields.`,
 		Example: `  millwright drain explain m-1 -n shop
-  millwright drain explain shop/m-1`,
+  millwright drain explain shop/m-1
+  millwright drain explain mc m-1 -n shop -o json`,
 		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -45,10 +47,15 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 			if err != nil {
 				return err
 			}
+			if output != kubecli.OutputText {
+				return output.Encode(c.OutOrStdout(), s.answer())
+			}
 			_, err = io.WriteString(c.OutOrStdout(), s.explanation())
 			return err
 		},
 	}
+	output.RegisterTextFlag(c)
+	return c
 }
 
 // machineReader reads one machine for the drain commands.
