@@ -24,6 +24,7 @@ import (
 	kubefake "k8s.io/client-go/kubernetes/fake"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/capi/capitest"
 	"millwright/starter/clitest"
 	"millwright/starter/kubecli"
 )
@@ -211,6 +212,19 @@ func TestHistoryWithoutRuns(t *testing.T) {
 	)
 	_, err = runHistory(t, &fakeTemporal{err: errors.New("connection\n refused")}, "shop/web-2")
 	require.EqualError(t, err, "list the runs in Temporal at 127.0.0.1:7233: connection refused")
+}
+
+func TestHistoryOfAMachineOfClusterAPIAtRest(t *testing.T) {
+	w := newBackend()
+	set := capitest.NewSet("s", 1)
+	w.ClusterAPI = capitest.NewFakeServer(set, capitest.NewMachine("m-1", set))
+	e := w.Environment()
+	e.DialTemporal = func(kubecli.TemporalFlags) (client.Client, error) { return &fakeTemporal{}, nil }
+	out, err := w.Run(t.Context(), Command(e), "machine.cluster.x-k8s.io", "shop/m-1")
+	require.NoError(t, err)
+	assert.Contains(t, out, "Temporal has no run of machine shop/m-1")
+	_, err = w.Run(t.Context(), Command(e), "shop/m-2")
+	require.ErrorContains(t, err, "did you mean m-1?")
 }
 
 func TestHistoryNeedsNoCluster(t *testing.T) {
