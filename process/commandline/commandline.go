@@ -54,8 +54,16 @@ func RefuseUnknownArguments(c *cobra.Command) {
 		}
 	}
 	if !c.Runnable() { // the command only groups subcommands
-		c.Args = cobra.ArbitraryArgs
-		c.RunE = refuseUnknownCommand
+		c.Args = refuseUnknownCommand
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		if prepare := c.PersistentPreRunE; prepare != nil { // it is for the subcommands: the help needs no connection
+			c.PersistentPreRunE = func(called *cobra.Command, args []string) error {
+				if called == c {
+					return nil
+				}
+				return prepare(called, args)
+			}
+		}
 	}
 	for _, below := range c.Commands() {
 		RefuseUnknownArguments(below)
@@ -111,11 +119,10 @@ func addFlagSuggestions(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, suggestCommands(flags, "--"+given))
 }
 
-// refuseUnknownCommand runs for a group command without a valid subcommand. Without arguments, refuseUnknownCommand
-// prints the help.
+// refuseUnknownCommand refuses the arguments of a group command, which are no subcommand.
 func refuseUnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return c.Help()
+		return nil
 	}
 	err := fmt.Errorf("%q has no command %q%s", c.CommandPath(), args[0], suggestCommands(c, args[0]))
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}

@@ -2,6 +2,8 @@ package commandline_test
 
 import (
 	"errors"
+	"io"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
@@ -54,5 +56,25 @@ func TestUsageErrorsExplainTheMistake(t *testing.T) {
 			require.EqualError(t, err, row.says)
 			assert.Equal(t, row.code, commandline.ExitCode(err))
 		})
+	}
+}
+
+// The help of a group and the hint about a wrong command need no connection, although its commands need one.
+func TestGroupsNeedNoConnection(t *testing.T) {
+	for args, code := range map[string]int{"rollout": 0, "rollout satus": 2} {
+		root, group := &cobra.Command{Use: "millwright"}, &cobra.Command{Use: "rollout"}
+		group.PersistentPreRunE = func(*cobra.Command, []string) error { return errors.New("no kubeconfig") }
+		group.AddCommand(&cobra.Command{Use: "status", RunE: func(*cobra.Command, []string) error { return nil }})
+		root.AddCommand(group)
+		commandline.RefuseUnknownArguments(root)
+		root.SetArgs(strings.Fields(args))
+		root.SetOut(io.Discard)
+		err := root.Execute()
+		if code == 0 {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, "did you mean status?")
+		assert.Equal(t, code, commandline.ExitCode(err))
 	}
 }

@@ -67,7 +67,7 @@ func (b Build) String() string {
 		}
 		parts = append(parts, commit)
 	case b.Version == "":
-		parts = append(parts, "commit not known: not built in a clone")
+		parts = append(parts, "commit not recorded")
 	}
 	if b.GoVersion != "" {
 		parts = append(parts, b.GoVersion)

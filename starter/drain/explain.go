@@ -24,6 +24,7 @@ import (
 
 func (f *drainCommand) explainCommand() *cobra.Command {
 	var ui kubecli.TemporalUI
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
@@ -31,10 +32,11 @@ func (f *drainCommand) explainCommand() *cobra.Command {
 ends with the other commands that change the step. It also explains the stages that do not wait for pods: hooks,
 volumes, and the provider.
 
-The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone. With --ui-address, or the
-variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's page in Temporal's UI.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone. JSON and YAML have the same facts as
+fields. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's page in Temporal's UI.`,
 		Example: `  millwright drain explain m-1 -n shop
-  millwright drain explain shop/m-1`,
+  millwright drain explain shop/m-1
+  millwright drain explain mc m-1 -n shop -o json`,
 		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -47,6 +49,9 @@ variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's pa
 			if err != nil {
 				return err
 			}
+			if output != kubecli.OutputText {
+				return output.Encode(c.OutOrStdout(), s.answer())
+			}
 			page, err := ui.PageLine(f.temporalFlags.Namespace, s.machine.Status.CurrentOperation)
 			if err != nil {
 				return err
@@ -56,6 +61,7 @@ variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's pa
 		},
 	}
 	ui.RegisterFlag(c, "")
+	output.RegisterTextFlag(c)
 	return c
 }
 

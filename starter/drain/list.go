@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
+	"millwright/decide/list"
 	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
@@ -76,9 +76,7 @@ func (f *drainCommand) listDrains(
 		return err
 	}
 	now := f.Now()
-	going := slices.DeleteFunc(found, func(m v1alpha1.Machine) bool {
-		return m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(&m) || onlyBlocked && !needsManualAction(&m, now)
-	})
+	going := machinesInList(found, onlyBlocked, now)
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -86,10 +84,16 @@ func (f *drainCommand) listDrains(
 	l := kubecli.Listing{
 		Table:       [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
 		WideColumns: [][]any{{"WAITS FOR"}},
-		EmptyText: cmp.Or(
-			phrase.TextIf(onlyBlocked, "no machine that is being deleted or drained needs a person"),
-			"no machine is being deleted or drained",
-		),
+	}
+	if len(going) == 0 {
+		none := "no machine is being deleted or drained"
+		if onlyBlocked {
+			none = "no machine that is being deleted or drained needs a person"
+		}
+		l.EmptyText = f.EmptyListText(ctx, clients, none, func(ctx context.Context) (int, error) {
+			all, err := listMachines(ctx, clients, metav1.NamespaceAll)
+			return len(machinesInList(all, onlyBlocked, now)), err
+		})
 	}
 	for i := range going {
 		m := &going[i]
@@ -116,6 +120,14 @@ func (f *drainCommand) listDrains(
 	}
 	l.Items = items
 	return output.Write(out, l)
+}
+
+// machinesInList returns the machines that are being deleted or whose nodes are drained, and that may need a person if
+// onlyBlocked is true.
+func machinesInList(found []v1alpha1.Machine, onlyBlocked bool, now time.Time) []v1alpha1.Machine {
+	return list.Filter(found, func(m v1alpha1.Machine) bool {
+		return (m.DeletionTimestamp != nil || isDrainedWithoutDeletion(&m)) && (!onlyBlocked || needsManualAction(&m, now))
+	})
 }
 
 // stageText returns the stage for the table. A mark shows that the drain is queued, or that the machine is not being

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
@@ -98,7 +99,24 @@ func TestListShowsOnlyTheGivenNamespace(t *testing.T) {
 	assert.NotContains(t, out, "shop")
 	out, err = newFakeBackend(machinesForEachCase()...).run(t.Context(), "list")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
+	assert.Equal(
+		t,
+		"no machine is being deleted or drained in namespace default; 4 elsewhere: -A\n",
+		out,
+		"machines at rest do not count",
+	)
+	out, err = newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "--blocked")
+	require.NoError(t, err)
+	assert.Equal(
+		t,
+		"no machine that is being deleted or drained needs a person in namespace default; 2 elsewhere: -A\n",
+		out,
+	)
+	w := newFakeBackend(machinesForEachCase()...)
+	w.ClusterClient = kubefake.NewClientset()
+	out, err = w.run(t.Context(), "list", "-n", "nope")
+	require.NoError(t, err)
+	assert.Equal(t, "there is no namespace nope; 4 elsewhere: -A\n", out)
 }
 
 func TestListShowsOnlyBlockedMachines(t *testing.T) {

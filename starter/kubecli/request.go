@@ -252,6 +252,21 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 	return nil
 }
 
+// NextStep is a command that a person can use now, as JSON and YAML show it.
+type NextStep struct {
+	Purpose string `json:"purpose"` // what the command is for, such as "To go on"
+	Command string `json:"command"`
+}
+
+// NextSteps splits lines of the form "PURPOSE: COMMAND".
+func NextSteps(lines []string) (steps []NextStep) {
+	for _, line := range lines {
+		purpose, command, _ := strings.Cut(line, ": ")
+		steps = append(steps, NextStep{purpose, command})
+	}
+	return steps
+}
+
 // ErrNotConfirmed means that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 

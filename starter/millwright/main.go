@@ -15,11 +15,13 @@ import (
 	"millwright/starter/drain"
 	"millwright/starter/explain"
 	"millwright/starter/fleet"
+	"millwright/starter/history"
 	"millwright/starter/kubecli"
 	"millwright/starter/migrate"
 	"millwright/starter/providers"
 	"millwright/starter/replace"
 	"millwright/starter/rollout"
+	"millwright/starter/version"
 )
 
 func main() {
@@ -62,6 +64,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		explain.TopCommand(kubecli.NewEnvironment()),
 		explain.UICommand(kubecli.NewEnvironment()),
 		dashboard.Command(kubecli.NewEnvironment()),
+		history.Command(kubecli.NewEnvironment()),
 		fleet.Command(kubecli.NewEnvironment()),
 		providers.Command(kubecli.NewEnvironment()),
 	)
@@ -78,6 +81,7 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 		cobra.Group{ID: "install", Title: "Commands that install and check Millwright:"},
 		doctor.Command(kubecli.NewEnvironment()),
 		explain.HeartbeatsCommand(kubecli.NewEnvironment()),
+		version.Command(kubecli.NewEnvironment()),
 		bootstrapCommand(),
 		migrate.Command(kubecli.NewEnvironment()),
 		codecServerCommand(),

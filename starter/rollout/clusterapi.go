@@ -82,6 +82,7 @@ func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 		kind:                 "machinedeployment" + group,
 		argument:             "machinedeployment" + group + "/" + kubecli.KeyOfObject(d),
 		resource:             "machinedeployments" + group,
+		setResource:          "machineset" + group,
 		machineResource:      "machines" + group,
 		templateWord:         "template",
 		listDeletionsCommand: "millwright top -n " + d.Namespace,
