@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	explained "millwright/decide/explain"
 	"millwright/decide/list"
 	"millwright/observe/cache"
@@ -141,7 +142,7 @@ func groupCauses(pools []*pool) (causes []*cause) {
 		key := w.cause + "\x00" + strings.Join(w.blockers, "\x00")
 		c := byText[key]
 		if c == nil {
-			c = &cause{wait: w, example: m, needsPerson: explained.NeedsPerson(w.blockers)}
+			c = &cause{wait: w, example: m, needsPerson: needsPerson(w.blockers)}
 			byText[key], causes = c, append(causes, c)
 		}
 		c.include(w, p)
@@ -168,6 +169,13 @@ func groupCauses(pools []*pool) (causes []*cause) {
 		)
 	})
 	return causes
+}
+
+// needsPerson reports whether a wait does not end without a person. A pool that was rolled back does not roll its
+// template out again by itself.
+func needsPerson(blockers []string) bool {
+	isRollback := func(name string) bool { return name == vocabulary.ReasonRolledBack || name == vocabulary.ReasonPinned }
+	return explained.NeedsPerson(blockers) || slices.ContainsFunc(blockers, isRollback)
 }
 
 // include adds a wait with the same cause.

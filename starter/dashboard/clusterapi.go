@@ -41,6 +41,7 @@ func factsOfClusterAPIDeployment(d *clusterv1.MachineDeployment) *deploymentFact
 	}
 	return &deploymentFacts{
 		id:         objectID{kindClusterAPIDeployment, sharedText(d.Namespace), d.Name},
+		version:    d.ResourceVersion,
 		uid:        d.UID,
 		cluster:    sharedText(clusterNameOf(d, d.Spec.ClusterName)),
 		desired:    int(capi.ValueOrZero(d.Spec.Replicas)),
@@ -55,6 +56,7 @@ func factsOfClusterAPISet(s *clusterv1.MachineSet) *setFacts {
 	owner, _ := controllerOf(s)
 	return &setFacts{
 		id:         objectID{kindClusterAPISet, sharedText(s.Namespace), s.Name},
+		version:    s.ResourceVersion,
 		uid:        s.UID,
 		owner:      owner,
 		cluster:    sharedText(clusterNameOf(s, s.Spec.ClusterName)),
@@ -71,6 +73,7 @@ func factsOfClusterAPIMachine(m *clusterv1.Machine) *machineFacts {
 	ready := capi.ConditionOfType(m.Status.Conditions, clusterv1.ReadyCondition).Status == metav1.ConditionTrue
 	return &machineFacts{
 		id:         objectID{kindClusterAPIMachine, sharedText(m.Namespace), m.Name},
+		version:    m.ResourceVersion,
 		owner:      owner,
 		setName:    set,
 		cluster:    sharedText(clusterNameOf(m, m.Spec.ClusterName)),

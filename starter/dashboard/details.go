@@ -24,6 +24,10 @@ import (
 // detailAge is how long what was read for one page is used for the next: many open pages of one object cost one read.
 const detailAge = 3 * time.Second
 
+// maxDetailAge is how long what was read for a pool is used while none of its objects changes: the times in it become
+// old. A read lists all machines of a namespace.
+const maxDetailAge = 15 * time.Second
+
 // detailTimeout is how long a page waits for the API server and for Temporal. Without an answer the page shows what the
 // caches have.
 const detailTimeout = 5 * time.Second
@@ -48,16 +52,24 @@ type details struct {
 
 // keptDetail is a detail with the time at which it was read.
 type keptDetail struct {
-	value any
-	at    time.Time
+	value   any
+	version uint64 // version of the objects; 0: not known
+	at      time.Time
 }
 
-// read returns the kept detail with this key if it is young, or else reads it.
-func read[T any](ctx context.Context, d *details, key string, do func(context.Context) T) T {
+// isFresh reports whether the detail can be used for objects of a version.
+func (k keptDetail) isFresh(version uint64) bool {
+	age := time.Since(k.at)
+	return age < detailAge || version != 0 && k.version == version && age < maxDetailAge
+}
+
+// read returns the kept detail with this key if it is fresh, or else reads it. The version is that of the objects; 0 if
+// more than these objects is read.
+func read[T any](ctx context.Context, d *details, key string, version uint64, do func(context.Context) T) T {
 	d.mutex.Lock()
 	kept, found := d.kept[key]
 	d.mutex.Unlock()
-	if value, is := kept.value.(T); found && is && time.Since(kept.at) < detailAge {
+	if value, is := kept.value.(T); found && is && kept.isFresh(version) {
 		return value
 	}
 	value, _, _ := d.group.Do(key, func() (any, error) {
@@ -70,7 +82,7 @@ func read[T any](ctx context.Context, d *details, key string, do func(context.Co
 		if len(d.kept) >= maxDetails {
 			clear(d.kept)
 		}
-		d.kept[key] = keptDetail{value, time.Now()}
+		d.kept[key] = keptDetail{value, version, time.Now()}
 		return value, nil
 	})
 	return value.(T)
@@ -93,7 +105,7 @@ func (d *details) readRollout(ctx context.Context, p *pool) rolloutDetail {
 	default:
 		return rolloutDetail{}
 	}
-	return read(ctx, d, p.id.String(), func(ctx context.Context) rolloutDetail {
+	return read(ctx, d, p.id.String(), p.version(), func(ctx context.Context) rolloutDetail {
 		report, err := rollout.ReadReport(ctx, d.clients, group, p.id.namespacedName(), d.actsAsMCM, d.now)
 		if err != nil {
 			return rolloutDetail{note: "The rollout cannot be read: " + kubecli.CollapseSpaces(err.Error())}
@@ -104,7 +116,7 @@ func (d *details) readRollout(ctx context.Context, p *pool) rolloutDetail {
 
 // readMachine reads the runs of a machine, and its drain if there is one; m is nil if the machine is gone.
 func (d *details) readMachine(ctx context.Context, id objectID, m *machineRow) machineDetails {
-	return read(ctx, d, id.String(), func(ctx context.Context) (found machineDetails) {
+	return read(ctx, d, id.String(), 0, func(ctx context.Context) (found machineDetails) {
 		found.runsNote = d.temporalNote
 		if d.temporal != nil {
 			d.readRuns(ctx, id, m, &found)

@@ -3,6 +3,8 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"slices"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/target"
 )
@@ -28,17 +31,19 @@ type fleet struct {
 // pool is a deployment with its sets and machines, a set without deployment, or the machines of a namespace that no set
 // controls.
 type pool struct {
-	id        objectID
-	cluster   clusterKey
-	revision  int64 // 0: the pool has no revisions
-	rollout   *v1alpha1.RolloutStatus
-	operation *v1alpha1.Operation // nil if no work is in progress
-	counts    counts
-	state     state
-	waits     []wait // what the pool itself waits for, without its machines
-	sets      []*setFacts
-	target    *setFacts // the set that the machines come to; nil: none yet
-	machines  []*machineRow
+	id         objectID
+	ownVersion string // resource version of the deployment
+	cluster    clusterKey
+	revision   int64 // 0: the pool has no revisions
+	rollout    *v1alpha1.RolloutStatus
+	operation  *v1alpha1.Operation // nil if no work is in progress
+	counts     counts
+	state      state
+	since      time.Time // when its oldest wait or operation began; zero: it has none
+	waits      []wait    // what the pool itself waits for, without its machines
+	sets       []*setFacts
+	target     *setFacts // the set that the machines come to; nil: none yet
+	machines   []*machineRow
 }
 
 // clusterKey names the cluster that machines join.
@@ -57,11 +62,11 @@ func (k clusterKey) String() string {
 
 // cluster sums up the pools of one cluster.
 type cluster struct {
-	key    clusterKey
-	pools  int
-	counts counts
-	state  state
-	target *target.Report // what the workers say about the connection; nil: nothing
+	key     clusterKey
+	pools   int
+	counts  counts
+	state   state
+	problem string // why nobody works on the cluster; empty: somebody does, or that is not known
 }
 
 // category says which part of a pool's bar a machine belongs to.
@@ -121,8 +126,14 @@ func buildFleet(s snapshot) *fleet {
 	byDeployment, bySet := map[types.UID]*pool{}, map[types.UID]*pool{}
 	for _, d := range s.deployments {
 		byDeployment[d.uid] = f.addPool(&pool{
-			id: d.id, cluster: clusterKey{d.id.Namespace, d.cluster}, revision: d.revision, rollout: d.rollout,
-			operation: d.operation, counts: counts{desired: d.desired}, state: deletingIf(d.isDeleting),
+			id:         d.id,
+			ownVersion: d.version,
+			cluster:    clusterKey{d.id.Namespace, d.cluster},
+			revision:   d.revision,
+			rollout:    d.rollout,
+			operation:  d.operation,
+			counts:     counts{desired: d.desired},
+			state:      deletingIf(d.isDeleting),
 		})
 	}
 	for _, set := range s.sets {
@@ -147,6 +158,7 @@ func buildFleet(s snapshot) *fleet {
 	}
 	for _, p := range f.pools {
 		p.waits, p.state = p.ownWaits(f.now), cmp.Or(p.state, p.currentState())
+		p.since = p.oldestStart()
 	}
 	f.sortPools()
 	f.clusters = f.sumClusters()
@@ -242,8 +254,22 @@ func (p *pool) stepText() string {
 	return fmt.Sprintf("step %d of %d", r.Step+1, len(r.Steps))
 }
 
-// since returns when the oldest wait or operation of the pool began; zero if there is none.
-func (p *pool) since() (oldest time.Time) {
+// version returns a number that changes when an object of the pool changes.
+func (p *pool) version() uint64 {
+	hash := fnv.New64a()
+	add := func(name, version string) { _, _ = io.WriteString(hash, name+" "+version+"\n") }
+	add(p.id.Name, p.ownVersion)
+	for _, set := range p.sets {
+		add(set.id.Name, set.version)
+	}
+	for _, m := range p.machines {
+		add(m.id.Name, m.version)
+	}
+	return hash.Sum64()
+}
+
+// oldestStart returns when the oldest wait or operation of the pool began; zero if there is none.
+func (p *pool) oldestStart() (oldest time.Time) {
 	for _, w := range p.waits {
 		oldest = earlierTime(oldest, w.since)
 	}
@@ -329,7 +355,7 @@ func (f *fleet) sortPools() {
 	slices.SortStableFunc(f.pools, func(a, b *pool) int {
 		return cmp.Or(
 			cmp.Compare(a.state.rank(), b.state.rank()),
-			list.CompareTimesZeroLast(a.since(), b.since()),
+			list.CompareTimesZeroLast(a.since, b.since),
 			cmp.Compare(a.id.Namespace, b.id.Namespace),
 			cmp.Compare(a.id.Name, b.id.Name),
 			cmp.Compare(a.id.Kind, b.id.Kind),
@@ -380,10 +406,14 @@ func (f *fleet) sumClusters() (sorted []*cluster) {
 		if f.namespace != "" && f.namespace != namespace {
 			continue
 		}
-		c := get(clusterKey{Namespace: namespace})
-		c.target = &report
-		if isUnreachable(report) {
+		if c := get(clusterKey{Namespace: namespace}); isUnreachable(report) {
 			c.state = stateUnreachable
+			c.problem = string(report.State) + phrase.TextIf(report.Why != "", ": %s", report.Why)
+		}
+	}
+	for _, c := range sorted {
+		if why := f.unserved[c.key.Namespace]; why != "" {
+			c.state, c.problem = stateUnserved, why
 		}
 	}
 	slices.SortFunc(sorted, func(a, b *cluster) int {

@@ -43,10 +43,10 @@ func TestStateAndBarOfAPool(t *testing.T) {
 			"9 of 10 ready, 3 up to date, 1 starting, 6 of an old revision, 1 leaving, 1 surge", "step 2 of 3",
 		},
 		"a rollout that waits for approval": {
-			waitingPool(), stateApproval, "10 of 10 ready, 2 up to date, 8 of an old revision", "await approval",
+			waitingPool(), stateApproval, "10 of 10 ready, 2 up to date, 8 of an old revision", "step 1 of 3",
 		},
 		"a drain that is blocked": {
-			blockedPool(), stateStill, "9 of 10 ready, 4 up to date, 5 of an old revision, 2 leaving, 1 surge", "replaces machines",
+			blockedPool(), stateStill, "9 of 10 ready, 4 up to date, 5 of an old revision, 2 leaving, 1 surge", "4 of 10 done",
 		},
 		"refused machines": {quotaPool("shop", "web"), stateStill, "6 of 9 ready, 6 up to date, 3 cannot start", ""},
 		"failed machines that are replaced": {
@@ -62,7 +62,7 @@ func TestStateAndBarOfAPool(t *testing.T) {
 		"paused": {
 			newPool("shop", "web", 3).with(2, 4).with(1, 3).withStep(vocabulary.StepDeploymentPaused).
 				withOwnWait(vocabulary.ReasonDeploymentPaused, "the deployment is paused by ann", time.Hour),
-			statePaused, "3 of 3 ready, 2 up to date, 1 of an old revision", "paused",
+			statePaused, "3 of 3 ready, 2 up to date, 1 of an old revision", "2 of 3 done",
 		},
 		"being deleted": {
 			newPool("shop", "web", 3).with(3, 4, leaving(time.Minute)).
@@ -77,13 +77,6 @@ func TestStateAndBarOfAPool(t *testing.T) {
 			p := f.pools[0]
 			assert.Equal(t, row.state, p.state)
 			assert.Equal(t, row.text, p.counts.text(p.names()))
-			if name == "a rollout that waits for approval" {
-				row.step = "step 1 of 3"
-				p.rollout.Steps = make([]v1alpha1.RolloutStep, 3)
-			}
-			if name == "a rollout with surge" {
-				p.rollout.Steps = make([]v1alpha1.RolloutStep, 3)
-			}
 			assert.Equal(t, row.step, p.progressText())
 		})
 	}
@@ -120,8 +113,8 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 	)
 	causes := groupCauses(f.pools)
 	require.Len(t, causes, 3)
-	quota := causes[0]
-	assert.Equal(t, quotaCause, quota.cause, "the cause of most pools is first")
+	quota := causes[1]
+	assert.Equal(t, quotaCause, quota.cause, "then the cause of most pools")
 	assert.Equal(t, "6 machines of 2 pools", quota.whoText())
 	assert.Equal(t, now.Add(-17*time.Minute), quota.since)
 	assert.Equal(t, now.Add(4*time.Minute), quota.deadline)
@@ -131,13 +124,13 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 		quota.next,
 	)
 	assert.Len(t, quota.shownCommands(), 1, "one command that explains a machine is enough: %v", quota.commands)
-	budget := causes[1]
+	budget := causes[2]
 	assert.Equal(t, budgetCause, budget.cause)
 	assert.Equal(t, []string{"kubectl edit pdb -n shop web"}, budget.commands)
 	assert.Equal(t, "the pods still on its node are deleted", budget.next, "the deadline has the time")
 	assert.Equal(t, now.Add(37*time.Minute), budget.deadline)
 	assert.Equal(t, 2, budget.machineCount)
-	pin := causes[2]
+	pin := causes[0]
 	assert.Equal(t, "revision 6 failed (2 machines of it failed, 1 allowed): back on revision 5", pin.cause)
 	assert.Equal(t, "change the template, or retry it", pin.next)
 	assert.Equal(t, []string{"millwright rollout retry pay/api"}, pin.commands)
@@ -228,10 +221,17 @@ func TestClustersShowTheStateOfTheirTarget(t *testing.T) {
 		},
 		"pay": {Namespace: "pay", State: cache.TargetReady},
 	}
+	s.unserved = map[string]string{"ci": "no live worker serves shard 3"}
+	s.addObject(newCached(&v1alpha1.MachineSet{}, &setFacts{id: objectID{kindSet, "ci", "runner"}}))
 	o := buildFleet(s).overview(query{page: 1})
 	require.Len(t, o.Groups, 2)
-	assert.Equal(t, "1 cluster that needs attention", o.Groups[0].Title)
-	assert.Equal(t, "Missing: no Secret", o.Groups[0].Clusters[0].Text)
+	assert.Equal(
+		t,
+		[]string{"served by nobody", "no live worker serves shard 3"},
+		[]string{o.Groups[0].Clusters[0].State.Word, o.Groups[0].Clusters[0].Text},
+	)
+	assert.Equal(t, "2 clusters that need attention", o.Groups[0].Title)
+	assert.Equal(t, "Missing: no Secret", o.Groups[0].Clusters[1].Text)
 	assert.Equal(t, "pay", o.Groups[1].Clusters[0].Name)
 }
 
@@ -260,6 +260,36 @@ func TestFiltersAndPages(t *testing.T) {
 	for text, page := range map[string]int{"": 1, "0": 1, "-3": 1, "x": 1, "7": 7, "99999999999999999999": 1} {
 		assert.Equal(t, page, parseQuery(map[string][]string{"page": {text}}).page, text)
 	}
+}
+
+// In a large fleet, the first page leaves healthy pools out, and links to them.
+func TestFirstPageOfALargeFleetLeavesHealthyPoolsOut(t *testing.T) {
+	pools := []*poolBuilder{quotaPool("pay", "batch")}
+	for i := range 30 {
+		pools = append(pools, newPool("shop", "p"+suffix(i), 1).with(1, 4))
+	}
+	o := fleetOf(t, pools...).overview(query{namespace: "", page: 1})
+	require.Len(t, o.Pools, 1)
+	assert.Equal(t, link{"30 healthy pools", "/?state=healthy"}, o.Healthy)
+	o = fleetOf(t, pools...).overview(query{state: "healthy", page: 2})
+	assert.Len(t, o.Pools, 5)
+	assert.Empty(t, o.Healthy)
+}
+
+// What was read for the page of a pool is read again when an object of the pool has changed.
+func TestVersionOfAPoolChangesWithItsObjects(t *testing.T) {
+	version := func(change func(*v1alpha1.Machine)) uint64 {
+		b := newPool("shop", "web", 3).with(3, 4)
+		change(b.machines[1])
+		return fleetOf(t, b).pools[0].version()
+	}
+	same := version(func(*v1alpha1.Machine) {})
+	assert.Equal(t, same, version(func(*v1alpha1.Machine) {}))
+	assert.NotEqual(t, same, version(func(m *v1alpha1.Machine) { m.ResourceVersion = "8" }))
+	assert.False(t, keptDetail{version: 7, at: time.Now().Add(-time.Minute)}.isFresh(7))
+	assert.True(t, keptDetail{version: 7, at: time.Now().Add(-10 * time.Second)}.isFresh(7))
+	assert.False(t, keptDetail{version: 7, at: time.Now().Add(-10 * time.Second)}.isFresh(8))
+	assert.False(t, keptDetail{at: time.Now().Add(-10 * time.Second)}.isFresh(0))
 }
 
 // The order of the pools is the order in which a person should look at them.
@@ -292,8 +322,15 @@ func TestHeadline(t *testing.T) {
 	unchanged := func(*snapshot) {}
 	assert.Equal(t, "Nothing stands still; 3 of 3 machines ready.", said(unchanged, newPool("a", "b", 3).with(3, 4)))
 	assert.Equal(t, "1 pool stands still, for 1 cause; 6 of 9 machines ready.", said(unchanged, quotaPool("a", "b")))
-	assert.Equal(t, "The objects are being read; 0 of 0 machines ready.", said(func(s *snapshot) { s.isLoading = true }))
-	assert.Equal(t, "What moves now is not known: not all objects can be read; 0 of 0 machines ready.",
-		said(func(s *snapshot) { s.readErrors = []string{"machines cannot be read: forbidden"} }))
+	assert.Equal(
+		t,
+		"The objects are being read. By the last statuses: 0 of 0 machines ready.",
+		said(func(s *snapshot) { s.isLoading = true }),
+	)
+	assert.Equal(
+		t,
+		"What moves now is not known: not all objects can be read. By the last statuses: 0 of 0 machines ready.",
+		said(func(s *snapshot) { s.readErrors = []string{"machines cannot be read: forbidden"} }),
+	)
 	assert.Equal(t, "12,345", groupedNumber(12345))
 }

@@ -83,7 +83,7 @@ func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui kub
 		v.Pool, v.Class, v.Phase = row.Pool, row.Class, m.phase
 		v.Facts = f.machineFacts(m)
 		if w := newWait(m.currentOperation); w != nil {
-			c := cause{wait: *w, pools: []*pool{m.pool}, machineCount: 1}
+			c := cause{wait: *w, pools: []*pool{m.pool}, machineCount: 1, needsPerson: needsPerson(w.blockers)}
 			c.commands = phrase.NonEmptyTexts(w.command)
 			v.Waits = &f.causeViews([]*cause{&c})[0]
 			v.Waits.Who = ""

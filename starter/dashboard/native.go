@@ -24,6 +24,7 @@ func cacheNative(object any) (any, error) {
 func factsOfDeployment(d *v1alpha1.MachineDeployment) *deploymentFacts {
 	return &deploymentFacts{
 		id:         objectID{kindDeployment, sharedText(d.Namespace), d.Name},
+		version:    d.ResourceVersion,
 		uid:        d.UID,
 		desired:    int(d.Spec.Replicas),
 		revision:   deployment.Revision(d),
@@ -37,6 +38,7 @@ func factsOfSet(s *v1alpha1.MachineSet) *setFacts {
 	owner, _ := controllerOf(s)
 	return &setFacts{
 		id:         objectID{kindSet, sharedText(s.Namespace), s.Name},
+		version:    s.ResourceVersion,
 		uid:        s.UID,
 		owner:      owner,
 		desired:    int(s.Spec.Replicas),
@@ -51,6 +53,7 @@ func factsOfMachine(m *v1alpha1.Machine) *machineFacts {
 	phase, staying := m.Status.CurrentStatus.Phase, m.Status.Drain
 	return &machineFacts{
 		id:            objectID{kindMachine, sharedText(m.Namespace), m.Name},
+		version:       m.ResourceVersion,
 		owner:         owner,
 		setName:       set,
 		phase:         sharedText(kubecli.PhaseText(*m)),

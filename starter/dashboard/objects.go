@@ -39,6 +39,7 @@ const (
 // deploymentFacts are the facts about a MachineDeployment of either API group that pages show.
 type deploymentFacts struct {
 	id         objectID
+	version    string // resource version
 	uid        types.UID
 	cluster    string // name of the Cluster of Cluster API; empty for Millwright's own kinds
 	desired    int
@@ -51,6 +52,7 @@ type deploymentFacts struct {
 // setFacts are the facts about a MachineSet of either API group that pages show.
 type setFacts struct {
 	id         objectID
+	version    string // resource version
 	uid        types.UID
 	owner      types.UID // UID of its deployment; empty without one
 	cluster    string
@@ -64,6 +66,7 @@ type setFacts struct {
 // machineFacts are the facts about a Machine of either API group that pages show.
 type machineFacts struct {
 	id            objectID
+	version       string    // resource version
 	owner         types.UID // UID of its set; empty without one
 	setName       string
 	cluster       string
@@ -98,6 +101,7 @@ type snapshot struct {
 	machines    []*machineFacts
 	processes   []explain.Heartbeat
 	targets     map[string]target.Report // state of the target cluster of a namespace
+	unserved    map[string]string        // why nobody serves a namespace
 	readErrors  []string                 // lines that say what cannot be read, and why
 	isLoading   bool                     // a first list is not complete yet
 	context     string                   // context of the kubeconfig; empty if not known

@@ -3,7 +3,9 @@ package dashboard
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"millwright/decide/list"
@@ -18,6 +20,7 @@ type overviewView struct {
 	MoreCauses int
 	Filter     filterView
 	Pools      []poolRow
+	Healthy    link // the healthy pools, if the table leaves them out; empty: it has them
 	Paging     paging
 	Groups     []clusterGroup
 }
@@ -73,6 +76,15 @@ func (f *fleet) overview(q query) *overviewView {
 		MoreCauses: max(0, len(causes)-maxCauses),
 		Filter:     f.filter(q, "/"),
 	}
+	if len(pools) > poolsPerPage && q.state == "" && q.page == 1 {
+		before := len(pools)
+		pools = list.Filter(pools, func(p *pool) bool { return p.state != stateHealthy })
+		if healthy := before - len(pools); healthy > 0 {
+			q := q
+			q.state = string(groupHealthy)
+			o.Healthy = link{countText(healthy, "healthy pool"), q.address("/")}
+		}
+	}
 	shown, paging := pageOf(pools, poolsPerPage, q, "/")
 	o.Pools, o.Paging = list.Map(shown, f.poolRow), paging
 	o.Groups = f.clusterGroups(q)
@@ -95,10 +107,8 @@ func (f *fleet) headline(pools []*pool, causes []*cause) string {
 		}
 	}
 	var parts []string
-	switch doubt := f.doubtText(); {
-	case doubt != "":
-		parts = append(parts, doubt)
-	case len(causes) == 0:
+	doubt := f.doubtText()
+	if len(causes) == 0 && doubt == "" {
 		parts = append(parts, "Nothing stands still")
 	}
 	if n := len(stopped); n > 0 {
@@ -111,7 +121,7 @@ func (f *fleet) headline(pools []*pool, causes []*cause) string {
 		parts = append(parts, phrase.CountText(moving, "pool")+" in motion")
 	}
 	parts = append(parts, fmt.Sprintf("%s of %s ready", groupedNumber(sum.ready), countText(sum.desired, "machine")))
-	return strings.Join(parts, "; ") + "."
+	return phrase.TextIf(doubt != "", "%s. By the last statuses: ", doubt) + strings.Join(parts, "; ") + "."
 }
 
 // doubtText says why nobody knows what stands still now; empty if the statuses are current and complete.
@@ -200,7 +210,7 @@ func (f *fleet) filter(q query, path string) filterView {
 		{string(groupMotion), "in motion", q.state == string(groupMotion)},
 	}
 	for _, i := range stateInfos() {
-		if i.state != stateUnreachable && i.state != stateMoving {
+		if i.state != stateUnreachable && i.state != stateUnserved && i.state != stateMoving {
 			v.States = append(v.States, option{string(i.state), i.word, q.state == string(i.state)})
 		}
 	}
@@ -245,14 +255,10 @@ func (f *fleet) clusterGroups(q query) (groups []clusterGroup) {
 func (c *cluster) matches(state string) bool { return c.state.matches(state) }
 
 func (c *cluster) view() clusterView {
-	v := clusterView{
+	return clusterView{
 		Name: c.key.String(), Href: query{cluster: c.key.String(), page: 1}.address("/"), State: viewOfState(c.state),
-		Machines: fmt.Sprintf("%d/%d", c.counts.ready, c.counts.desired),
+		Machines: fmt.Sprintf("%d/%d", c.counts.ready, c.counts.desired), Text: c.problem,
 	}
-	if c.target != nil && isUnreachable(*c.target) {
-		v.Text = string(c.target.State) + phrase.TextIf(c.target.Why != "", ": %s", c.target.Why)
-	}
-	return v
 }
 
 // machinesView is the list of all machines, in pages.
@@ -278,3 +284,99 @@ func (f *fleet) machineList(q query) *machinesView {
 	shown, paging := pageOf(found, machinesPerPage, q, "/machines")
 	return &machinesView{Filter: f.filter(q, "/machines"), Machines: list.Map(shown, f.machineRow), Paging: paging}
 }
+
+// query is what a page is asked to show.
+type query struct {
+	namespace, cluster, state, pool string // empty: all
+	page                            int    // from 1
+}
+
+// maxPage bounds the number of a page, so that a product with the size of a page does not overflow.
+const maxPage = 1_000_000
+
+func parseQuery(v url.Values) query {
+	page, err := strconv.Atoi(v.Get("page"))
+	if err != nil || page < 1 || page > maxPage {
+		page = 1
+	}
+	return query{
+		namespace: v.Get("namespace"), cluster: v.Get("cluster"), state: v.Get("state"), pool: v.Get("pool"), page: page,
+	}
+}
+
+// address returns the address of a page with this query. The first page has no number.
+func (q query) address(path string) string {
+	v := url.Values{}
+	for key, value := range map[string]string{
+		"namespace": q.namespace, "cluster": q.cluster, "state": q.state, "pool": q.pool,
+	} {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	if q.page > 1 {
+		v.Set("page", strconv.Itoa(q.page))
+	}
+	if len(v) == 0 {
+		return path
+	}
+	return path + "?" + v.Encode()
+}
+
+func (q query) isFiltered() bool { return q.namespace+q.cluster+q.state+q.pool != "" }
+
+func (q query) withPage(page int) query {
+	q.page = page
+	return q
+}
+
+// acceptsCluster reports whether the filter of namespace and cluster accepts a cluster.
+func (q query) acceptsCluster(k clusterKey) bool {
+	return (q.namespace == "" || q.namespace == k.Namespace) && (q.cluster == "" || q.cluster == k.String())
+}
+
+func (q query) acceptsPool(p *pool) bool {
+	return q.acceptsCluster(p.cluster) && p.state.matches(q.state) && (q.pool == "" || q.pool == p.id.String())
+}
+
+// acceptsMachine is acceptsPool for a machine, whose state is a category or blocked.
+func (q query) acceptsMachine(m *machineRow) bool {
+	if !q.acceptsCluster(m.pool.cluster) || q.pool != "" && q.pool != m.pool.id.String() {
+		return false
+	}
+	switch q.state {
+	case "":
+		return true
+	case "blocked":
+		return m.isBlocked()
+	case "ready":
+		return m.isReady && !m.isDeleting
+	default:
+		return q.state == categoryNames()[m.category].class
+	}
+}
+
+// paging says which part of a list a page shows, and has the addresses of its neighbours.
+type paging struct {
+	First, Last, Total int // numbers of the first and last item, from 1
+	Previous, Next     string
+}
+
+// pageOf returns the items of a page. A number beyond the last page means the last page.
+func pageOf[T any](items []T, size int, q query, path string) ([]T, paging) {
+	pages := max(1, (len(items)+size-1)/size)
+	page := min(q.page, pages)
+	first := (page - 1) * size
+	last := min(first+size, len(items))
+	p := paging{First: first + 1, Last: last, Total: len(items)}
+	if page > 1 {
+		p.Previous = q.withPage(page - 1).address(path)
+	}
+	if page < pages {
+		p.Next = q.withPage(page + 1).address(path)
+	}
+	return slices.Clip(items[first:last]), p
+}
+
+// HasOthers reports whether the list has more than one page.
+func (p paging) HasOthers() bool { return p.Previous+p.Next != "" }

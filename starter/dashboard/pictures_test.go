@@ -80,7 +80,8 @@ func newSituation(t *testing.T, s situation) *backend {
 	return w
 }
 
-// withPalette returns a picture with the 256 most frequent colours, which needs a third of the bytes.
+// withPalette returns a picture with 256 colours, which needs a third of the bytes. Of similar colours, the most
+// frequent one is kept, so that a rare colour has a place, too.
 func withPalette(t *testing.T, data []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(data))
@@ -93,11 +94,17 @@ func withPalette(t *testing.T, data []byte) []byte {
 		}
 	}
 	colors := slices.SortedFunc(maps.Keys(counts), func(a, b color.RGBA) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B))
+		return cmp.Or(
+			cmp.Compare(counts[b], counts[a]), cmp.Compare(a.R, b.R), cmp.Compare(a.G, b.G), cmp.Compare(a.B, b.B),
+		)
 	})
 	var palette color.Palette
-	for _, c := range colors[:min(len(colors), 256)] {
-		palette = append(palette, c)
+	similar := map[[3]uint8]bool{}
+	const exact = 24 // the colours of areas are not changed
+	for i, c := range colors {
+		if key := [3]uint8{c.R / 24, c.G / 24, c.B / 24}; i < exact || !similar[key] && len(palette) < 256 {
+			similar[key], palette = true, append(palette, c)
+		}
 	}
 	nearest := map[color.RGBA]uint8{}
 	to := image.NewPaletted(from.Bounds(), palette)

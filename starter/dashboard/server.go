@@ -54,6 +54,9 @@ func (s *server) serveOverview(w http.ResponseWriter, r *http.Request) {
 	v := s.newView(f, "Overview", "overview")
 	v.Overview = f.overview(parseQuery(r.URL.Query()))
 	v.Status = v.Overview.Headline
+	if n := len(v.Overview.Causes) + v.Overview.MoreCauses; n > 0 {
+		v.Title = fmt.Sprintf("%d stopped – %s", n, v.Title) // the tab of the browser shows it
+	}
 	s.write(w, r, http.StatusOK, v)
 }
 

@@ -3,11 +3,15 @@ package dashboard
 import (
 	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +27,9 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
+	"millwright/observe/capi/capitest"
 	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
 )
 
 func TestOverviewShowsWhatStandsStillFirst(t *testing.T) {
@@ -31,6 +37,7 @@ func TestOverviewShowsWhatStandsStillFirst(t *testing.T) {
 	code, page := b.page(t, "/")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Equal(t, []string{"1 pool stands still, for 1 cause; 12 of 13 machines ready."}, texts(page.all("h1", "")))
+	assert.Equal(t, []string{"1 stopped – Overview – Millwright – seed-eu-1"}, texts(page.all("title", ""))[:1])
 	cards := page.all("li", "cause")
 	require.Len(t, cards, 1)
 	assert.Equal(t, []string{budgetCause}, texts(cards[0].all("h3", "")))
@@ -136,7 +143,7 @@ func TestAlarmsAndReadErrors(t *testing.T) {
 	)
 	assert.Equal(
 		t,
-		[]string{"What moves now is not known: no worker is at work; 3 of 3 machines ready."},
+		[]string{"What moves now is not known: no worker is at work. By the last statuses: 3 of 3 machines ready."},
 		texts(page.all("h1", "")),
 	)
 
@@ -155,8 +162,47 @@ func TestAlarmsAndReadErrors(t *testing.T) {
 	)
 	refused.start(t)
 	_, page = refused.page(t, "/")
-	assert.Contains(t, page.String(), "Machines cannot be read: machines is forbidden: User ann cannot list")
+	assert.Contains(
+		t,
+		page.String(),
+		"Machines cannot be read: machines is forbidden: User ann cannot list; with --namespace, the command reads one namespace only",
+	)
 	assert.Contains(t, page.String(), "What moves now is not known")
+}
+
+// An API server that cannot be reached is one line, and a Cluster API that is found later is shown.
+func TestAPIServerThatDoesNotAnswer(t *testing.T) {
+	dial := &url.Error{Op: "Get", URL: "https://10.0.0.1/apis", Err: errors.New("dial tcp: connection refused")}
+	assert.Equal(t, []string{
+		"a, b and c cannot be read: the API server does not answer: dial tcp: connection refused", "d cannot be read: x",
+	}, readErrorLines(map[string]string{"c": errorText(dial), "a": errorText(fmt.Errorf("ask: %w", dial)), "b": errorText(dial), "d": "x"}))
+
+	down := true
+	reader := kubecli.NewClusterAPIReader(capitest.NewFakeServer().Client, discoverer(func() error {
+		if down {
+			return dial
+		}
+		return nil
+	}))
+	w := newWatcher(
+		kubecli.Clients{MachineClient: clitest.NewFakeBackend().MachineClient, ClusterAPI: reader},
+		"",
+		"",
+		time.Now,
+	)
+	assert.False(t, w.addClusterAPI())
+	assert.Len(t, w.informers, 3)
+	down = false
+	assert.True(t, w.addClusterAPI())
+	assert.Len(t, w.informers, 6)
+	assert.Empty(t, w.errors)
+}
+
+// discoverer is a discovery client that returns an error, or finds each API group.
+type discoverer func() error
+
+func (d discoverer) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+	return &metav1.APIResourceList{GroupVersion: version}, d()
 }
 
 func TestMachineListIsPaged(t *testing.T) {
@@ -264,6 +310,24 @@ func TestRequestsOfOthersAreRefused(t *testing.T) {
 		assert.NotEmpty(t, page.all("h1", ""), path)
 	}
 	assert.Empty(t, b.temporal.query, "a text that is no name is not sent to Temporal")
+}
+
+// The policy allows exactly the script and the style of the page.
+func TestPolicyHasTheHashesOfThePage(t *testing.T) {
+	b := newBackend(t, 0)
+	answer, err := b.client.Get(b.address("/"))
+	require.NoError(t, err)
+	text, err := io.ReadAll(answer.Body)
+	require.NoError(t, err)
+	require.NoError(t, answer.Body.Close())
+	policy := answer.Header.Get("Content-Security-Policy")
+	for kind, pattern := range map[string]string{"script": `(?s)<script>(.*?)</script>`, "style": `(?s)<style>(.*?)</style>`} {
+		found := regexp.MustCompile(pattern).FindAllSubmatch(text, -1)
+		require.Len(t, found, 1, kind)
+		sum := sha256.Sum256(found[0][1])
+		assert.Contains(t, policy, kind+"-src 'sha256-"+base64.StdEncoding.EncodeToString(sum[:])+"';")
+	}
+	assert.NotRegexp(t, ` (style|on[a-z]+)="`, string(text), "attributes that the policy forbids")
 }
 
 // Texts of objects cannot change a page, wherever they are shown.

@@ -40,14 +40,19 @@ func healthyPools() []*poolBuilder {
 	return pools
 }
 
+// carefulSteps are the steps of the policy of shop/web.
+func carefulSteps() []v1alpha1.RolloutStep {
+	return []v1alpha1.RolloutStep{approvedStep(2), timedStep("50%", 10*time.Minute), approvedStep(10)}
+}
+
 // rollingPool is a pool in the middle of a rollout with steps.
 func rollingPool() *poolBuilder {
 	return newPool("shop", "web", 10).atRevision(8).withStep(vocabulary.StepReplaceMachines).
-		withSteps(approvedStep(2), timedStep("50%", 10*time.Minute), approvedStep(10)).
+		withSteps(carefulSteps()...).
 		with(3, 8, createdBefore(30*time.Minute)).with(1, 8, starting(70*time.Second)...).
 		with(6, 7).with(1, 7, leaving(40*time.Second)).
 		edited(func(d *v1alpha1.MachineDeployment) {
-			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 8, Set: "web-8", Step: 1}
+			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 8, Set: "web-8", Step: 1, Steps: carefulSteps()}
 			d.Annotations[v1alpha1.AnnotationRolloutApprove] = "8/1"
 		})
 }
@@ -55,11 +60,16 @@ func rollingPool() *poolBuilder {
 // waitingPool is a pool whose rollout waits for the approval of its first step.
 func waitingPool() *poolBuilder {
 	return newPool("shop", "web", 10).atRevision(8).withStep(vocabulary.StepAwaitApproval).
-		withSteps(approvedStep(2), timedStep("50%", 10*time.Minute), approvedStep(10)).
+		withSteps(carefulSteps()...).
 		withOwnWait(vocabulary.ReasonRolloutWaiting, "revision 8: 2 of 10 machines done (20%), waits for approval of step 1 of 3", 24*time.Minute).
 		with(2, 8, createdBefore(40*time.Minute)).with(8, 7).
 		edited(func(d *v1alpha1.MachineDeployment) {
-			d.Status.Rollout = &v1alpha1.RolloutStatus{Revision: 8, Set: "web-8", ReachedAt: new(ago(24 * time.Minute))}
+			d.Status.Rollout = &v1alpha1.RolloutStatus{
+				Revision:  8,
+				Set:       "web-8",
+				Steps:     carefulSteps(),
+				ReachedAt: new(ago(24 * time.Minute)),
+			}
 		})
 }
 
@@ -108,7 +118,7 @@ func manyClusters() (pools []*poolBuilder) {
 		case i == 44:
 			large.atRevision(5).withStep(vocabulary.StepReplaceMachines).with(9, 5).with(14, 4).
 				with(1, 4, blockedByBudget(83*time.Minute)...)
-		case i%29 == 3:
+		case i%75 == 3:
 			large.atRevision(5).
 				withStep(vocabulary.StepReplaceMachines).
 				with(11, 5).
@@ -232,7 +242,7 @@ func situations() []situation {
 		{name: "worker-down", path: "/", pools: others("shop/web", rollingPool()), workerDown: 7 * time.Minute, height: 900},
 		{name: "failed", path: "/pool/mcd/search/index", pools: others("search/index", failingPool()), height: 1250},
 		{name: "rollback", path: "/pool/mcd/pay/api", pools: others("pay/api", pinnedPool()), height: 1250},
-		{name: "clusters", path: "/", pools: manyClusters(), height: 1700},
+		{name: "clusters", path: "/", pools: manyClusters(), height: 1950},
 		{name: "telephone", path: "/", pools: troubled, width: 360, height: 1700},
 		{name: "dark", path: "/", pools: troubled, height: 1000, isDark: true},
 	}

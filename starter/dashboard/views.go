@@ -1,8 +1,11 @@
 package dashboard
 
 import (
-	"cmp"
+	"embed"
+	"errors"
 	"fmt"
+	"html/template"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,7 +13,6 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"millwright/api/vocabulary"
 	"millwright/decide/phrase"
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
@@ -70,7 +72,8 @@ func (f *fleet) alarms() (all []alarm) {
 		for _, text := range h.ProblemSentences("", f.now, func(problems.Problem) bool { return true }) {
 			all = append(all, alarm{text, doctor, false})
 		}
-		if text := h.DoubtText(f.now); text != "" {
+		_, isUnreachable := errors.AsType[*url.Error](h.Err) // then the objects cannot be read, either
+		if text := h.DoubtText(f.now); text != "" && (!isUnreachable || len(f.readErrors) == 0) {
 			all = append(all, alarm{upperFirst(text) + ".", doctor, false})
 		}
 	}
@@ -233,7 +236,7 @@ func (f *fleet) poolRow(p *pool) poolRow {
 		State:      viewOfState(p.state),
 		Bar:        newBar(p.counts, p.names()),
 		Step:       p.progressText(),
-		Since:      f.age(p.since()),
+		Since:      f.age(p.since),
 		HasCluster: p.cluster.Name != "",
 		Cluster:    link{p.cluster.String(), query{cluster: p.cluster.String(), page: 1}.address("/")},
 	}
@@ -243,26 +246,24 @@ func (f *fleet) poolRow(p *pool) poolRow {
 	return r
 }
 
-// progressText says what the pool does now: the step of its policy, the revision of its pin, or the step of its work.
+// progressText says what the pool does now: the revision of its pin, the step of its policy, how far its rollout is, or
+// the step of its work.
 func (p *pool) progressText() string {
-	var parts []string
-	if p.isPinned() {
-		parts = append(parts, fmt.Sprintf("pinned to revision %d", p.rollout.Pin.Revision))
+	switch step := p.stepText(); {
+	case p.isPinned():
+		return fmt.Sprintf("pinned to revision %d", p.rollout.Pin.Revision)
+	case step != "":
+		return step
+	case p.counts.byCategory[categoryOld] > 0:
+		return fmt.Sprintf("%d of %d done", p.counts.byCategory[categoryUpToDate], p.counts.desired)
+	case p.operation != nil:
+		return strings.ReplaceAll(p.operation.Step, "-", " ")
+	default:
+		return ""
 	}
-	if text := p.stepText(); text != "" && !p.isPinned() {
-		parts = append(parts, text)
-	}
-	if p.operation != nil && len(parts) == 0 {
-		step := cmp.Or(
-			phrase.TextIf(p.operation.Step == vocabulary.StepReplaceMachines, "replaces machines"),
-			p.operation.Step,
-		)
-		parts = append(parts, strings.ReplaceAll(step, "-", " "))
-	}
-	return strings.Join(parts, ", ")
 }
 
-// machineView is a machine in a table.
+// machineRowView is a machine in a table.
 type machineRowView struct {
 	Name, Href string
 	Pool       link
@@ -289,4 +290,51 @@ func (f *fleet) machineRow(m *machineRow) machineRowView {
 		}
 	}
 	return v
+}
+
+//go:embed templates
+var files embed.FS
+
+// renderer makes the HTML of the pages. The templates escape each text for its place, so names and messages of objects
+// cannot change a page.
+type renderer struct {
+	pages         *template.Template
+	script, style string
+}
+
+func newRenderer() (*renderer, error) {
+	script, err := files.ReadFile("templates/live.js")
+	if err != nil {
+		return nil, fmt.Errorf("read the script: %w", err)
+	}
+	style, err := files.ReadFile("templates/style.css")
+	if err != nil {
+		return nil, fmt.Errorf("read the style: %w", err)
+	}
+	r := &renderer{script: string(script), style: string(style)}
+	r.pages, err = template.New("").Funcs(template.FuncMap{
+		"script":   func() template.JS { return template.JS(r.script) },
+		"style":    func() template.CSS { return template.CSS(r.style) },
+		"legend":   categoryNames,
+		"withPool": func(machines []machineRowView, with bool) machineTable { return machineTable{machines, with} },
+	}).ParseFS(files, "templates/*.html")
+	if err != nil {
+		return nil, fmt.Errorf("parse the templates: %w", err)
+	}
+	return r, nil
+}
+
+// machineTable is a table of machines, with or without a column for their pools.
+type machineTable struct {
+	Machines []machineRowView
+	WithPool bool
+}
+
+// render writes a page, or only its main part.
+func (r *renderer) render(out io.Writer, v view, onlyMain bool) error {
+	name := "page"
+	if onlyMain {
+		name = "main"
+	}
+	return r.pages.ExecuteTemplate(out, name, v)
 }

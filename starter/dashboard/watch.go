@@ -2,8 +2,11 @@ package dashboard
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"maps"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,6 +40,7 @@ type watcher struct {
 	errors     map[string]string // what cannot be read: the reason, by the name of the resource
 	processes  []explain.Heartbeat
 	targets    map[string]target.Report
+	unserved   map[string]string
 	version    uint64        // changes whenever a page may change
 	changed    chan struct{} // closed when version changes
 	fleet      *fleet        // model of fleetOf
@@ -58,15 +62,13 @@ func newWatcher(clients kubecli.Clients, namespace, contextName string, now func
 	return w
 }
 
-// addClusterAPI adds the resources of Cluster API if the API server serves them.
-func (w *watcher) addClusterAPI() {
+// addClusterAPI adds the resources of Cluster API if the API server serves them. It returns false if the API server does
+// not answer.
+func (w *watcher) addClusterAPI() (known bool) {
 	served, err := w.clients.ClusterAPI.IsServed()
-	if err != nil {
-		w.setError("objects of Cluster API", err)
-		return
-	}
-	if !served {
-		return
+	w.setError("objects of Cluster API", err)
+	if err != nil || !served {
+		return err == nil
 	}
 	const group = ".cluster.x-k8s.io"
 	client := w.clients.ClusterAPI.Client()
@@ -74,6 +76,7 @@ func (w *watcher) addClusterAPI() {
 		client.Deployments(w.namespace), nil)
 	addInformer(w, "machinesets"+group, &clusterv1.MachineSet{}, cacheClusterAPI, client.MachineSets(w.namespace), nil)
 	addInformer(w, "machines"+group, &clusterv1.Machine{}, cacheClusterAPI, client.Machines(w.namespace), nil)
+	return true
 }
 
 // listerWatcher is the part of a typed client that an informer needs.
@@ -126,14 +129,18 @@ func addInformer[L runtime.Object](
 
 // run watches until ctx is done.
 func (w *watcher) run(ctx context.Context) {
-	w.addClusterAPI()
 	var group sync.WaitGroup
-	for _, informer := range w.informers {
-		group.Go(func() { informer.RunWithContext(ctx) })
-	}
+	running := map[string]bool{}
 	ticker := time.NewTicker(processInterval)
 	defer ticker.Stop()
-	for {
+	for isClusterAPIKnown := false; ; {
+		isClusterAPIKnown = isClusterAPIKnown || w.addClusterAPI()
+		for resource, informer := range w.informers {
+			if !running[resource] {
+				running[resource] = true
+				group.Go(func() { informer.RunWithContext(ctx) })
+			}
+		}
 		w.readProcesses(ctx)
 		select {
 		case <-ctx.Done():
@@ -151,6 +158,7 @@ func (w *watcher) readProcesses(ctx context.Context) {
 	defer cancel()
 	var processes []explain.Heartbeat
 	var targets map[string]target.Report
+	var unserved map[string]string
 	var err error
 	if w.clients.Leases != nil {
 		processes = explain.ReadHeartbeats(ctx, w.clients.Leases, metav1.NamespaceAll, w.now())
@@ -158,21 +166,37 @@ func (w *watcher) readProcesses(ctx context.Context) {
 	if w.clients.Core != nil {
 		targets, err = starterfleet.ReadTargetReports(ctx, w.clients, w.now())
 	}
+	if w.clients.Core != nil && err == nil {
+		unserved, err = starterfleet.ReadUnservedReasons(ctx, w.clients, w.namespaces(), w.now())
+	}
 	if ctx.Err() != nil && err != nil {
 		return // the process ends, or the API server does not answer, which the watches report
 	}
-	w.setError("states of target clusters", err)
+	w.setError("states of shards and target clusters", err)
 	w.mutex.Lock()
-	w.processes, w.targets = processes, targets
+	w.processes, w.targets, w.unserved = processes, targets, unserved
 	w.mutex.Unlock()
 	w.bump()
+}
+
+// namespaces returns the namespaces with machine objects.
+func (w *watcher) namespaces() (names []string) {
+	for _, c := range w.current().clusters {
+		if !slices.Contains(names, c.key.Namespace) {
+			names = append(names, c.key.Namespace)
+		}
+	}
+	return names
 }
 
 // setError records that a resource can be read, or why not.
 func (w *watcher) setError(resource string, err error) {
 	text := ""
 	if err != nil {
-		text = kubecli.CollapseSpaces(err.Error())
+		text = errorText(err)
+		if apierrors.IsForbidden(err) && w.namespace == "" {
+			text += "; with --namespace, the command reads one namespace only"
+		}
 	}
 	w.mutex.Lock()
 	changed := w.errors[resource] != text
@@ -183,6 +207,15 @@ func (w *watcher) setError(resource string, err error) {
 	if changed {
 		w.bump()
 	}
+}
+
+// errorText returns the text of an error. If the API server cannot be reached, the text has no address of a request, so
+// that it is the same for all resources.
+func errorText(err error) string {
+	if failed, is := errors.AsType[*url.Error](err); is {
+		return "the API server does not answer: " + kubecli.CollapseSpaces(failed.Err.Error())
+	}
+	return kubecli.CollapseSpaces(err.Error())
 }
 
 // bump tells the open pages that they may have changed.
@@ -222,25 +255,40 @@ func (w *watcher) current() *fleet {
 // snapshot returns the objects in the caches. The caller holds the mutex.
 func (w *watcher) snapshot() snapshot {
 	s := snapshot{
-		processes: w.processes, targets: w.targets, context: w.context, namespace: w.namespace, now: w.now(),
+		processes: w.processes,
+		targets:   w.targets,
+		unserved:  w.unserved,
+		context:   w.context,
+		namespace: w.namespace,
+		now:       w.now(),
 	}
 	for resource, informer := range w.informers {
 		for _, object := range informer.GetStore().List() {
 			s.addObject(object)
 		}
-		why, failed := w.errors[resource]
-		if failed {
-			s.readErrors = append(s.readErrors, fmt.Sprintf("%s cannot be read: %s", resource, why))
-		}
+		_, failed := w.errors[resource]
 		s.isLoading = s.isLoading || !failed && !informer.HasSynced()
 	}
-	for _, name := range []string{"objects of Cluster API", "states of target clusters"} {
-		if why, failed := w.errors[name]; failed {
-			s.readErrors = append(s.readErrors, fmt.Sprintf("%s cannot be read: %s", name, why))
-		}
-	}
-	slices.Sort(s.readErrors)
+	s.readErrors = readErrorLines(w.errors)
 	return s
+}
+
+// readErrorLines returns a line for each reason for which resources cannot be read.
+func readErrorLines(reasons map[string]string) (lines []string) {
+	byReason := map[string][]string{}
+	for _, resource := range slices.Sorted(maps.Keys(reasons)) {
+		byReason[reasons[resource]] = append(byReason[reasons[resource]], resource)
+	}
+	for why, resources := range byReason {
+		last := len(resources) - 1
+		names := resources[last]
+		if last > 0 {
+			names = strings.Join(resources[:last], ", ") + " and " + names
+		}
+		lines = append(lines, names+" cannot be read: "+why)
+	}
+	slices.Sort(lines)
+	return lines
 }
 
 // addObject adds an object of a cache.

@@ -318,6 +318,34 @@ func (t table) addShards(ctx context.Context, clients kubecli.Clients, shards ku
 	return nil
 }
 
+// ReadUnservedReasons returns why nobody serves a namespace, for each of these namespaces that nobody serves. The map is
+// empty if the installation has one shard, or if the user may not list Leases.
+func ReadUnservedReasons(
+	ctx context.Context,
+	clients kubecli.Clients,
+	namespaces []string,
+	now time.Time,
+) (map[string]string, error) {
+	shards, err := clients.ReadShards(ctx, clients.FindInstallation(ctx))
+	if err != nil || shards.Namespace == "" {
+		return nil, err //nolint:wrapcheck // the error names the record
+	}
+	t := table{}
+	for _, namespace := range namespaces {
+		t.getOrAddRow(namespace).hasObjects = true
+	}
+	if err := t.addShards(ctx, clients, shards, now); err != nil {
+		return nil, err
+	}
+	reasons := map[string]string{}
+	for namespace, r := range t {
+		if r.State == stateUnserved {
+			reasons[namespace] = r.reasonText()
+		}
+	}
+	return reasons, nil
+}
+
 // readHolders returns the live processes of a role that serve the shards. mayList is false if the user may not list
 // Leases.
 func readHolders(

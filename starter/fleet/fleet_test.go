@@ -17,6 +17,7 @@ import (
 	"millwright/observe/shard"
 	"millwright/observe/target"
 	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
 )
 
 func newMachine(namespace, name string, operation *v1alpha1.Operation) *v1alpha1.Machine {
@@ -108,6 +109,22 @@ shop        Served     Ready         60s     3          2           1         60
 	out, err = w.Run(t.Context(), Command(w.Environment()), "list", "-o", "json")
 	require.NoError(t, err)
 	assert.Contains(t, out, `"unserved": "NoBridge"`)
+}
+
+func TestReadersOfTargetsAndUnservedNamespaces(t *testing.T) {
+	w := newThreeShardBackend()
+	clients, err := w.Environment().NewClients(kubecli.ClusterAccess{})
+	require.NoError(t, err)
+	unserved, err := ReadUnservedReasons(t.Context(), clients, []string{"bank", "late", "quiet", "shop"}, clitest.Now)
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{
+		"bank": "no live worker serves shard 0", "late": "the namespace has no shard",
+		"quiet": "no live bridge serves shard 2",
+	}, unserved)
+	targets, err := ReadTargetReports(t.Context(), clients, clitest.Now)
+	require.NoError(t, err)
+	assert.Len(t, targets, 2)
+	assert.Equal(t, cache.TargetUnavailable, targets["bank"].State)
 }
 
 func TestMoveRecordsTheNewShard(t *testing.T) {

@@ -18,8 +18,12 @@ import (
 
 // ClusterAPIReader reads the objects of Cluster API. A nil *ClusterAPIReader means that Cluster API is not installed.
 type ClusterAPIReader struct {
-	client         *capi.Client
-	checkInstalled func() (bool, error)
+	client *capi.Client
+	ask    func() (bool, error) // asks the API server whether Cluster API is installed
+
+	mutex       sync.Mutex
+	isKnown     bool // the API server has answered
+	isInstalled bool
 }
 
 // groupVersionDiscoverer contains the method of a discovery client that reports whether the API server serves a version
@@ -29,9 +33,10 @@ type groupVersionDiscoverer interface {
 }
 
 // NewClusterAPIReader returns a ClusterAPI without sending a request. The first call of IsServed asks the API server
-// whether Cluster API is installed; later calls return the same answer.
+// whether Cluster API is installed; later calls return the same answer. If the API server does not answer, the next call
+// asks again.
 func NewClusterAPIReader(client *capi.Client, asked groupVersionDiscoverer) *ClusterAPIReader {
-	return &ClusterAPIReader{client, sync.OnceValues(func() (bool, error) {
+	return &ClusterAPIReader{client: client, ask: func() (bool, error) {
 		_, err := asked.ServerResourcesForGroupVersion(clusterv1.GroupVersion.String())
 		switch {
 		case apierrors.IsNotFound(err):
@@ -40,7 +45,7 @@ func NewClusterAPIReader(client *capi.Client, asked groupVersionDiscoverer) *Clu
 			return false, fmt.Errorf("ask whether Cluster API is installed: %w", err)
 		}
 		return true, nil
-	})}
+	}}
 }
 
 // IsServed reports whether the API server serves the objects of Cluster API in the version that Millwright uses.
@@ -48,7 +53,14 @@ func (c *ClusterAPIReader) IsServed() (bool, error) {
 	if c == nil {
 		return false, nil
 	}
-	return c.checkInstalled()
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	if c.isKnown {
+		return c.isInstalled, nil
+	}
+	installed, err := c.ask()
+	c.isKnown, c.isInstalled = err == nil, installed
+	return installed, err
 }
 
 // RequireServedIf is like IsServed, but returns an error if meant is true and the API server does not serve the

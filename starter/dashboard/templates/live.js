@@ -41,6 +41,7 @@
     restoreFocus(focus);
     if (status.textContent !== fresh.dataset.status) { status.textContent = fresh.dataset.status; }
     clock.textContent = fresh.dataset.clock;
+    document.title = fresh.dataset.title;
     setLive('live', '');
   }
 
@@ -50,7 +51,12 @@
   }
 
   function refresh() {
-    if (busy || isInUse() || document.hidden) { again = true; return; }
+    if (busy || document.hidden) { again = true; return; }
+    if (isInUse()) {
+      again = true;
+      setLive('waits while the form or a text is in use. As of', '');
+      return;
+    }
     busy = true;
     again = false;
     fetch(location.href, { headers: { 'Millwright-Fragment': 'main' }, credentials: 'same-origin', cache: 'no-store', redirect: 'error' })
