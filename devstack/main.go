@@ -18,6 +18,7 @@ import (
 
 	"millwright/devstack/build"
 	"millwright/devstack/stack"
+	"millwright/devstack/virtualcloud/admin"
 	"millwright/process/commandline"
 )
 
@@ -61,8 +62,16 @@ func (p stackFlags) openStack() (*stack.Stack, error) {
 	return stack.Open(dir)
 }
 
+func (p stackFlags) connectToCloud() (*admin.Client, error) {
+	s, err := p.openStack()
+	if err != nil {
+		return nil, err
+	}
+	return admin.NewClient(s.VirtualCloudURL()), nil
+}
+
 func rootCommand() *cobra.Command {
-	var p stackFlags
+	p := &stackFlags{}
 	command := &cobra.Command{
 		Use:   "devstack",
 		Short: "Run Millwright's local stack",
@@ -73,14 +82,16 @@ and our bridge. Each is a process of its own, listens on loopback only, and keep
   devstack status                  # what runs; exit code 1 when something is dead
   devstack kubectl -- get machines
   devstack kill worker             # what happens then? (devstack start worker)
+  devstack cloud --latency 5m      # and if the cloud is slow? (devstack cloud --reset)
   devstack down                    # stop everything; data stay for the next up`,
 	}
 	command.PersistentFlags().StringVar(&p.dir, "dir", "", "folder of the stack (default <repo>/.devstack)")
 	command.PersistentFlags().
 		StringVar(&p.repo, "repo", "", "root of the clone (default: found from the working directory)")
 	command.AddCommand(
-		upCommand(&p), downCommand(&p), statusCommand(&p), logsCommand(&p), kubeconfigCommand(&p), kubectlCommand(&p),
-		killCommand(&p), startCommand(&p), restartCommand(&p), buildCommand(&p), supervisorCommand(), vanishCommand(&p),
+		upCommand(p), downCommand(p), statusCommand(p), logsCommand(p), kubeconfigCommand(p), kubectlCommand(p),
+		killCommand(p), startCommand(p), restartCommand(p), buildCommand(p), supervisorCommand(), vanishCommand(p),
+		cloudCommand(func() (*admin.Client, error) { return p.connectToCloud() }),
 	)
 	return command
 }

@@ -18,13 +18,13 @@ seconds later, as a cloud controller manager does. It fails if no machine of thi
 		Example: `  devstack vanish pool-7dcbd-2mdck`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, arguments []string) error {
-			s, err := p.openStack()
+			cloud, err := p.connectToCloud()
 			if err != nil {
 				return err
 			}
 			machine := arguments[0]
-			if err := admin.NewClient(s.VirtualCloudURL()).
-				MakeInstanceVanish(c.Context(), admin.VanishRequest{Machine: machine, DeleteNode: true}); err != nil {
+			vanish := admin.VanishRequest{Machine: machine, DeleteNode: true}
+			if err := cloud.MakeInstanceVanish(c.Context(), vanish); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintf(c.OutOrStdout(), "the instance of machine %s has vanished\n", machine)

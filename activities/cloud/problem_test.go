@@ -7,8 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.temporal.io/sdk/temporal"
 
 	"millwright/activities/activitiestest"
+	"millwright/activities/cloud"
 	"millwright/activities/kube"
 	"millwright/api/vocabulary"
 	"millwright/decide/explain"
@@ -102,6 +104,34 @@ func TestAProblemIsShownOnce(t *testing.T) {
 		assert.Equal(t, firstInstanceAnswer(), answer)
 		assertEqualUpToJitter(t, (2+4+8)*time.Second, took, "three waits: before the first call and after two failures")
 	})
+}
+
+// Temporal's timeline shows a call that failed with a problem as failed, if the workflow understands such a failure.
+func TestProblemIsAFailureIfTheWorkflowWantsThat(t *testing.T) {
+	t.Parallel()
+	o := activitiestest.NewCloudWorld(t, activitiestest.NewClass())
+	refusal := provider.Errorf(provider.ResourceExhausted, "quota of 3 is used up")
+	refusal.RetryAfter = time.Minute
+	o.Cloud.FailCalls(provider.MethodCreateInstance, 2, refusal)
+	call := activitiestest.DefaultInstanceCall
+	want, err := o.RunActivity(o.CreateInstance, call)
+	require.NoError(t, err)
+	require.NotNil(t, want.Problem)
+
+	call.FailsWithProblem = true
+	_, err = o.RunActivity(o.CreateInstance, call)
+	activitiestest.AssertFailure(t, err, kube.FailureTypeProblem, false)
+	failure, is := kube.FailureOfType(err, kube.FailureTypeProblem)
+	require.True(t, is)
+	assert.Equal(t, "quota of 3 is used up (ResourceExhausted)", failure.Message())
+	assert.Equal(t, temporal.ApplicationErrorCategoryBenign, failure.Category(), "no alarm: the workflow reports it")
+	var got cloud.InstanceAnswer
+	require.NoError(t, failure.Details(&got))
+	assert.Equal(t, want, got)
+
+	answer, err := o.RunActivity(o.CreateInstance, call)
+	require.NoError(t, err)
+	assert.Equal(t, firstInstanceAnswer(), answer, "a success stays a result")
 }
 
 func TestNewMessageOfSameCodeIsNotShown(t *testing.T) {

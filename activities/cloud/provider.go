@@ -73,6 +73,9 @@ type InstanceCall struct {
 	// problem, Temporal retries the activity with a back-off. The activity returns a problem only if it differs from
 	// Known.
 	Known *kube.Problem
+	// FailsWithProblem makes the activity return a problem as a failure (kube.FailureTypeProblem), so that Temporal's
+	// timeline does not show a refused call as a success. A worker may return the problem as a result all the same.
+	FailsWithProblem bool
 }
 
 // InstanceAnswer is the answer of a provider. Problem is set if the call failed with a problem that the workflow does
@@ -293,7 +296,11 @@ func (p *Activities) callCloud(ctx context.Context, in InstanceCall, boots bool,
 		return InstanceAnswer{}, err
 	}
 	defer release()
-	return p.callCloudInSlot(ctx, in, boots, do)
+	answer, err := p.callCloudInSlot(ctx, in, boots, do)
+	if err == nil && answer.Problem != nil && in.FailsWithProblem {
+		return InstanceAnswer{}, kube.ProblemError(*answer.Problem, answer)
+	}
+	return answer, err
 }
 
 // callCloudInSlot reads the class and its Secrets, and sends heartbeats while it calls the cloud. callCloudInSlot turns

@@ -34,6 +34,8 @@ const (
 	FailureTypeTokenGone = "TokenGone"
 	// the worker already makes as many calls of a provider for the namespace as it may
 	FailureTypeNamespaceBusy = "NamespaceBusy"
+	// a call of a provider has a problem; the detail of the failure is the answer of the call, with the problem
+	FailureTypeProblem = "Problem"
 )
 
 // benignFailure returns a failure that raises no alarm. If final is true, the failure is not retried.
@@ -68,6 +70,18 @@ func TokenNeededError(class string) error {
 		FailureTypeConflict,
 		"the user data of MachineClass "+class+" has a place for a bootstrap token by now",
 		true,
+	)
+}
+
+// ProblemError is the failure of a provider call with a problem that the workflow does not show yet. answer is the
+// answer of the call. The failure is final, because the workflow shows the problem before the next call.
+func ProblemError(problem Problem, answer any) error {
+	return temporal.NewApplicationErrorWithOptions(
+		problem.Message+" ("+problem.Reason+")",
+		FailureTypeProblem,
+		temporal.ApplicationErrorOptions{
+			NonRetryable: true, Category: temporal.ApplicationErrorCategoryBenign, Details: []any{answer},
+		},
 	)
 }
 

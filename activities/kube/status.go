@@ -87,12 +87,14 @@ func AddBlockersToOperation(o *v1alpha1.Operation, blocked explain.Summary) *v1a
 		if o == nil {
 			o = &v1alpha1.Operation{}
 		}
-		o.WaitsFor, o.BlockedBy, o.Since = blocked.Message, blocked.Blockers, metav1.NewTime(blocked.Since).Rfc3339Copy()
+		o.WaitsFor, o.Summary, o.BlockedBy = blocked.Message, blocked.Short, blocked.Blockers
+		o.Since = metav1.NewTime(blocked.Since).Rfc3339Copy()
 		if o.Deadline = nil; !blocked.At.IsZero() {
 			o.Deadline = new(metav1.NewTime(blocked.At).Rfc3339Copy())
 		}
 	case o != nil:
 		o.WaitsFor = o.Cause
+		o.Summary = explain.WaitState{Step: o.Step, Cause: o.Cause}.ShortText(time.Time{})
 	}
 	return o
 }

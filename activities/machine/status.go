@@ -237,7 +237,8 @@ func setWaitExplanation(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now t
 		return
 	}
 	w := machine.ExplanationFacts(m, class, now).CurrentWait()
-	operation.WaitsFor, operation.BlockedBy = phrase.TruncateMessage(w.Sentence(now)), w.Blockers
+	operation.WaitsFor, operation.Summary = phrase.TruncateMessage(w.Sentence(now)), w.ShortText(now)
+	operation.BlockedBy = w.Blockers
 	if w.IsBlocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.MachineBlocked,

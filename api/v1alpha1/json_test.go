@@ -30,7 +30,7 @@ func TestJSONFieldNamesDoNotChange(t *testing.T) {
 		{NodeTemplateSpec{}, "metadata spec"},
 		{MachineTemplateSpec{}, "metadata spec"},
 		{MachineSummary{}, "name providerID lastOperation ownerRef"},
-		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy cause waitsFor"},
+		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy cause waitsFor summary"},
 
 		{MachineSet{}, "kind apiVersion metadata spec status"},
 		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax"},

@@ -17,7 +17,8 @@ import (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the machine was asked for"
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=".metadata.labels.node",description="Name of the node that the machine became"
 // +kubebuilder:printcolumn:name="ProviderID",type=string,JSONPath=".spec.providerID",description="ID of the instance at the provider",priority=1
-// +kubebuilder:printcolumn:name="Waits-For",type=string,JSONPath=".status.currentOperation.waitsFor",description="What it waits for, what happens by itself, and the command that changes it"
+// +kubebuilder:printcolumn:name="Waits-For",type=string,JSONPath=".status.currentOperation.summary",description="What it waits for, and what happens by itself"
+// +kubebuilder:printcolumn:name="Class",type=string,JSONPath=".spec.class.name",description="Class of the machine's instance",priority=1
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=".status.currentOperation.since",description="Time since it began to wait",priority=1
 // +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=".status.currentOperation.deadline",description="When something happens by itself",priority=1
 type Machine struct {

@@ -13,6 +13,10 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:shortName=mcc
 // +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=".provider",description="Provider that creates the instances"
+// +kubebuilder:printcolumn:name="Served",type=string,JSONPath=".status.conditions[?(@.type=='Served')].status",description="Whether a worker serves the provider"
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type=='Served')].reason",description="Why a worker serves the provider, or why not"
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the class was created"
 type MachineClass struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

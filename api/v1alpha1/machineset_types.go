@@ -15,7 +15,7 @@ import (
 // +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=".status.replicas",description="Number of machines that exist"
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=".status.readyReplicas",description="Number of machines whose node is ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the set was asked for"
-// +kubebuilder:printcolumn:name="Waits-For",type=string,JSONPath=".status.currentOperation.waitsFor",description="What it waits for, what happens by itself, and the command that changes it"
+// +kubebuilder:printcolumn:name="Waits-For",type=string,JSONPath=".status.currentOperation.summary",description="What it waits for, and what happens by itself"
 // +kubebuilder:printcolumn:name="Since",type=date,JSONPath=".status.currentOperation.since",description="Time since it began to wait",priority=1
 // +kubebuilder:printcolumn:name="Deadline",type=string,JSONPath=".status.currentOperation.deadline",description="When something happens by itself",priority=1
 type MachineSet struct {

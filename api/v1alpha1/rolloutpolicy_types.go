@@ -15,6 +15,7 @@ import (
 // +kubebuilder:resource:shortName=rop
 // +kubebuilder:printcolumn:name="Rollback",type=boolean,JSONPath=".spec.automaticRollback.onProgressDeadline",description="A rollout is rolled back when the progress deadline passes"
 // +kubebuilder:printcolumn:name="Max-Replacements",type=string,JSONPath=".spec.maxReplacements",description="Failed machines of a failure domain that are replaced at a time"
+// +kubebuilder:printcolumn:name="Turns",type=integer,JSONPath=".spec.turns.maxConcurrent",description="MachineDeployments that are rolled out at a time"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp",description="Time since the policy was created"
 type RolloutPolicy struct {
 	metav1.TypeMeta `json:",inline"`

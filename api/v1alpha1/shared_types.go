@@ -153,6 +153,10 @@ type Operation struct {
 	// ends the wait. While the object is blocked, the message of the condition Blocked is this sentence.
 	// +optional
 	WaitsFor string `json:"waitsFor,omitempty"`
+	// The cause and the next event of waitsFor in at most 60 characters, for tables. For several causes, the most important
+	// cause, and "+N" for N other causes.
+	// +optional
+	Summary string `json:"summary,omitempty"`
 }
 
 // MachineSummary describes a failed machine in the status of its set and deployment.

@@ -149,6 +149,9 @@ const (
 	// AnnotationProblems on the Leases of the workers and of the bridges lists what these processes are not permitted
 	// or not able to do. The value is a JSON list with an entry for each process that has problems.
 	AnnotationProblems = "machine.sapcloud.io/problems"
+	// AnnotationVersion on the Leases of the workers and of the bridges is the build of the process that wrote the Lease
+	// last, such as "v0.1.0, commit c5bb2f16d1aa of 2026-11-30, go1.26.8".
+	AnnotationVersion = "machine.sapcloud.io/version"
 )
 
 // Annotations of operator requests for the rollout of a MachineDeployment. The text after the revision names the

@@ -53,7 +53,7 @@ type stageTexts struct {
 	blocker       string
 	cause         string // a clause; Cluster API's message follows the clause
 	slowAfter     time.Duration
-	deadlineWords PhraseForms // what happens at the deadline
+	deadlineEvent Event // what happens at the deadline
 }
 
 func textsByStage() map[Stage]stageTexts {
@@ -63,31 +63,31 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.StepCreateInstance,
 			PhraseForms{"waits for its bootstrap data", "wait for their bootstrap data"},
 			vocabulary.BlockedByBootstrapNotReady, "the bootstrap data are not ready", slowBootstrapAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageInfrastructure: {
 			vocabulary.StepCreateInstance,
 			PhraseForms{"waits for its instance", "wait for their instances"},
 			vocabulary.BlockedByInfrastructureNotReady, "the infrastructure is not ready", slowInstanceAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageJoin: {
 			vocabulary.StepAwaitNode,
 			PhraseForms{"waits for its node to join", "wait for their nodes to join"},
 			vocabulary.BlockedByNodeNotJoined, "no node has joined", slowJoinAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageRecover: {
 			vocabulary.StepAwaitRecovery,
 			PhraseForms{"waits for its node to recover", "wait for their nodes to recover"},
 			vocabulary.BlockedByUnhealthyNode, "the node is not healthy", slowRecoveryAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageUpdate: {
 			vocabulary.StepAwaitUpdate,
 			PhraseForms{"waits for its update in place", "wait for their updates in place"},
 			vocabulary.BlockedByInPlaceUpdate, "the update in place does not end", slowUpdateAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StagePaused: {
 			"",
@@ -95,7 +95,7 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByPause,
 			"the Machine is paused",
 			0,
-			PhraseForms{},
+			Event{},
 		},
 		StageUnknownDeletion: {
 			vocabulary.StepDeleteInstance,
@@ -103,20 +103,20 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByMachineNotDeleted,
 			"the deletion does not end",
 			slowHandlingAfter,
-			PhraseForms{},
+			Event{},
 		},
-		StageAwaitHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, PhraseForms{}},
+		StageAwaitHooks: {vocabulary.StepAwaitHooks, leaves, "", "", 0, Event{}},
 		StageMillwrightDrain: {
 			vocabulary.StepDrain,
 			leaves,
 			vocabulary.BlockedByNodeDrain,
 			"Millwright drains the node",
 			slowDrainAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageClusterAPIDrain: {
 			vocabulary.StepDrain, leaves, vocabulary.BlockedByNodeDrain, "Cluster API drains the node", slowDrainAfter,
-			PhraseForms{"it goes on without the pods that are left", "they go on without the pods that are left"},
+			podsLeftBehindEvent(),
 		},
 		StageDetachVolumes: {
 			vocabulary.StepAwaitDetach,
@@ -124,7 +124,7 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByVolumeDetach,
 			"volumes are attached to the node",
 			slowDetachAfter,
-			PhraseForms{"it goes on without the volumes", "they go on without the volumes"},
+			Event{PhraseForms{"it goes on without the volumes", "they go on without the volumes"}, "goes on"},
 		},
 		StageDeleteInstance: {
 			vocabulary.StepDeleteInstance,
@@ -132,7 +132,7 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByInfrastructureNotDeleted,
 			"the infrastructure is not deleted",
 			slowDeletionAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageDeleteBootstrap: {
 			vocabulary.StepDeleteInstance,
@@ -140,7 +140,7 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByBootstrapNotDeleted,
 			"the bootstrap configuration is not deleted",
 			slowDeletionAfter,
-			PhraseForms{},
+			Event{},
 		},
 		StageDeleteNode: {
 			vocabulary.StepDeleteNode,
@@ -148,7 +148,7 @@ func textsByStage() map[Stage]stageTexts {
 			vocabulary.BlockedByNodeNotDeleted,
 			"the Node object is not deleted",
 			slowHandlingAfter,
-			PhraseForms{},
+			Event{},
 		},
 	}
 }
@@ -192,16 +192,17 @@ func (m ClusterAPIMachine) CurrentWait() WaitState {
 	message := strings.Join(strings.Fields(m.Message), " ")
 	w := WaitState{
 		Goal:  of.goal,
+		Step:  of.stepName,
 		Since: m.Since,
 		Cause: of.cause + phrase.TextIf(message != "", ": %s", phrase.TruncateText(message, maxClusterAPIMessageBytes)),
 	}
 	if !m.Deadline.IsZero() {
-		w.NextEvent, w.NextEventTime = of.deadlineWords, m.Deadline
+		w.NextEvent, w.NextEventTime = of.deadlineEvent, m.Deadline
 	}
 	switch {
 	case m.Unhandled:
 		w.Cause = "no controller of Cluster API has looked at it"
-		w.NextEvent, w.NextEventTime = PhraseForms{}, time.Time{}
+		w.NextEvent, w.NextEventTime = Event{}, time.Time{}
 	case m.Stage == StageAwaitHooks:
 		w.Cause = fmt.Sprintf(
 			"%s %s %s it",
@@ -291,7 +292,7 @@ func (h HandOver) BlockedSummary(now time.Time) Summary {
 		Cause: "Cluster API's controller may still change this " + h.Kind +
 			", so Millwright waits until the controller has set the condition Paused",
 		Since:     h.Since,
-		NextEvent: PhraseForms{Singular: "pause the Cluster, and resume it when the finalizer is Millwright's"},
+		NextEvent: newEvent("pause the Cluster, and resume it when the finalizer is Millwright's", ""),
 		Command: fmt.Sprintf(
 			`kubectl patch clusters.cluster.x-k8s.io -n %s %s --type=merge -p '{"spec":{"paused":true}}'`,
 			h.Namespace,

@@ -61,18 +61,15 @@ func (d Deployment) waitsOfSet(set MachineSet) []WaitState {
 func (d Deployment) waitsOfDeployment() []WaitState {
 	var waits []WaitState
 	if d.PinWait.IsBlocked() {
-		d.PinWait.NextEvent, d.PinWait.Command = PhraseForms{
-			Singular: "change the template, or retry it",
-		}, d.rolloutCommand(
-			"retry",
-		)
+		d.PinWait.NextEvent = newEvent("change the template, or retry it", "")
+		d.PinWait.Command = d.rolloutCommand("retry")
 		waits = append(waits, d.PinWait)
 	}
 	for _, c := range d.Conditions {
 		if c.Reason == vocabulary.ReasonDeploymentRollbackTemplateNotFound {
 			waits = append(waits, WaitState{
 				Blockers: []string{c.Reason}, Since: c.Since, Cause: c.Message,
-				NextEvent: PhraseForms{Singular: "create it again, or change the template"},
+				NextEvent: newEvent("create it again, or change the template", ""),
 				Command:   "kubectl edit " + d.kubectlArguments(),
 			})
 		}
@@ -110,35 +107,33 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		w.Command = "kubectl edit " + object
 	case vocabulary.ReasonMachineSetCreateError:
 		w.Blockers, w.Command = []string{vocabulary.BlockedByRefusedWrite}, "kubectl edit "+object
-		w.NextEvent = PhraseForms{
-			Singular: "it is tried again at least every " + phrase.DurationText(MaxRefusedWriteRetryPause),
-		}
+		w.NextEvent = newEvent(
+			"it is tried again at least every "+phrase.DurationText(MaxRefusedWriteRetryPause), "",
+		)
 	case vocabulary.ReasonPolicyInvalid:
-		w.NextEvent = PhraseForms{Singular: "give the deployment a progress deadline, or correct the policy"}
+		w.NextEvent = newEvent("give the deployment a progress deadline, or correct the policy", "")
 		w.Command = "kubectl edit rolloutpolicies -n " + d.Namespace
 	case vocabulary.ReasonTemplateNotFound, vocabulary.ReasonScaleUpStopped:
 		w.Command = "kubectl get " + object + " -o yaml"
 	case vocabulary.ReasonExtensionFailed:
-		w.NextEvent = PhraseForms{
-			Singular: "it is asked again every " + phrase.DurationText(rollout.ExtensionRetryInterval),
-		}
+		w.NextEvent = newEvent("it is asked again every "+phrase.DurationText(rollout.ExtensionRetryInterval), "")
 		w.Command = "kubectl get extensionconfigs.runtime.cluster.x-k8s.io -o yaml"
 	case vocabulary.ReasonNotUpdatedInPlace:
-		w.NextEvent = PhraseForms{Singular: "correct the template, or let the rollout replace the machines"}
+		w.NextEvent = newEvent("correct the template, or let the rollout replace the machines", "")
 		w.Command = "kubectl annotate " + object + " --overwrite " + vocabulary.AnnotationInPlaceUpdates + "=true"
 	case vocabulary.ReasonDeploymentPaused:
 		w.Blockers, w.NextEvent, w.Command = []string{
 			vocabulary.BlockedByPause,
-		}, untilResumedWords(), d.rolloutCommand(
+		}, untilResumedEvent(), d.rolloutCommand(
 			"resume",
 		)
 		if d.ResumeCommand != "" {
-			w.NextEvent, w.Command = PhraseForms{Singular: "nothing is done until this has ended"}, d.ResumeCommand
+			w.NextEvent, w.Command = newEvent("nothing is done until this has ended", ""), d.ResumeCommand
 		}
 	case vocabulary.ReasonRolloutHeld:
 		w.Blockers, w.NextEvent, w.Command = []string{
 			vocabulary.BlockedByHold,
-		}, untilResumedWords(), d.rolloutCommand(
+		}, untilResumedEvent(), d.rolloutCommand(
 			"resume",
 		)
 	case vocabulary.ReasonRolloutWaiting:
@@ -146,7 +141,7 @@ func (d Deployment) progressingWait(c Condition) WaitState {
 		if d.RolloutStep != "" {
 			w.Blockers = []string{vocabulary.BlockedByRolloutStep}
 			w.Cause = d.RolloutStep
-			w.NextEvent = PhraseForms{Singular: "the next step begins"}
+			w.NextEvent = newEvent("the next step begins", "next step")
 			w.NextEventTime = d.RolloutStepEnd
 		}
 	case vocabulary.ReasonProgressDeadlineExceeded:
@@ -168,14 +163,14 @@ func (d Deployment) turnWaitState(w WaitState) WaitState {
 		w.Command = "millwright rollout status " + d.Namespace + "/" + d.Turn.Sibling
 	}
 	if !d.Turn.Until.IsZero() {
-		w.NextEvent, w.NextEventTime = PhraseForms{Singular: "the next rollout begins"}, d.Turn.Until
+		w.NextEvent, w.NextEventTime = newEvent("the next rollout begins", "next rollout"), d.Turn.Until
 	}
 	return w
 }
 
-// untilResumedWords returns the words for a rollout that a person has stopped.
-func untilResumedWords() PhraseForms {
-	return PhraseForms{Singular: "nothing is rolled out until somebody resumes it"}
+// untilResumedEvent returns the event of a rollout that a person has stopped.
+func untilResumedEvent() Event {
+	return newEvent("nothing is rolled out until somebody resumes it", "")
 }
 
 // kubectlArguments returns the arguments with which kubectl names the deployment.

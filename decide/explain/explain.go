@@ -25,6 +25,7 @@ func (w PhraseForms) textForCount(n int) string {
 // WaitState is one wait of an object. The zero WaitState means that the object waits for nothing.
 type WaitState struct {
 	Goal PhraseForms // what the object cannot do yet, as a verb: "waits to leave"
+	Step string      // name of the step, from package vocabulary; empty for the waits of sets and deployments
 
 	// Blockers name what blocks the object, for status.currentOperation.blockedBy and the search attribute BlockedBy. A
 	// blocker is a reason, or the kind and name of an object; empty: nothing blocks the object, and the wait only takes
@@ -33,10 +34,10 @@ type WaitState struct {
 	Cause    string // the reason, as a clause that does not name the object
 	Since    time.Time
 
-	NextEvent     PhraseForms // what happens if no person acts; empty: nothing
-	NextEventTime time.Time   // time of Next; zero: unknown
-	IsRepeated    bool        // the attempt is repeated at the time At, but the wait ends only if a person acts
-	Command       string      // command that removes the blocker or shows it; empty: no such command is known
+	NextEvent     Event     // what happens if no person acts; zero: nothing
+	NextEventTime time.Time // time of Next; zero: unknown
+	IsRepeated    bool      // the attempt is repeated at the time At, but the wait ends only if a person acts
+	Command       string    // command that removes the blocker or shows it; empty: no such command is known
 }
 
 // endTime returns the time at which the wait ends without a person; zero: never, or unknown.
@@ -92,6 +93,7 @@ type Summary struct {
 	Blockers []string // distinct blockers of the groups, in the order of the groups, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
 	Message  string
+	Short    string    // the most important wait in at most MaxShortLength characters, with the number of other causes
 	Since    time.Time // beginning of the oldest wait
 	At       time.Time // time of the next event that happens without a person; zero: none
 }
@@ -134,6 +136,7 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 		return s
 	}
 	s.Reason = ReasonOfBlocker(s.Blockers[0])
+	s.Short = groups[0].shortText(of, len(groups)-1, now)
 	s.Message = phrase.TruncateMessage(
 		strings.Join(
 			texts,
@@ -232,7 +235,8 @@ func (g groupedWait) sentence(of int, now time.Time) string {
 // groupWaits returns the groups of machines, the most important group first.
 func groupWaits(machines []WaitState) []groupedWait {
 	type key struct {
-		goal, next      PhraseForms
+		goal            PhraseForms
+		next            Event
 		cause, blockers string
 	}
 	var groups []groupedWait

@@ -249,6 +249,7 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 			"SecretNotFound",
 			"PodDisruptionBudget shop/web",
 		},
+		Short:  "1/20 Secret does not exist +1",
 		Reason: "SecretNotFound",
 		Since:  parseClockTime("09:00:00"),
 		At:     parseClockTime("11:10:00"),

@@ -50,8 +50,8 @@ func (m Machine) CurrentWait() WaitState {
 			return name != vocabulary.BlockedByMissingWorker && name != vocabulary.BlockedByProviderCall
 		},
 	)
-	w := WaitState{Goal: m.goal(), Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
-	w.NextEvent, w.NextEventTime = m.nextEventWords()
+	w := WaitState{Goal: m.goal(), Step: m.Step, Blockers: m.BlockedBy, Cause: m.cause(), Since: m.Since}
+	w.NextEvent, w.NextEventTime = m.nextEvent()
 	w.IsRepeated = m.isCreationRefused()
 	if m.UnservedReason != "" && m.CallsProvider() {
 		w.Blockers = []string{vocabulary.BlockedByMissingWorker}
@@ -63,7 +63,7 @@ func (m Machine) CurrentWait() WaitState {
 	case !m.isSlow():
 	case m.Step == vocabulary.StepDeleteInstance: // the provider may answer that the instance is still shutting down
 		w.Blockers, w.Cause = []string{vocabulary.BlockedByProviderCall}, "the provider has not deleted the instance yet"
-		w.NextEvent, w.NextEventTime = repeatedCallWords(), time.Time{}
+		w.NextEvent, w.NextEventTime = repeatedCallEvent(), time.Time{}
 	default:
 		w.Blockers, w.Cause = []string{vocabulary.BlockedByProviderCall}, "the provider has not answered the call "+m.Step
 	}
@@ -140,42 +140,45 @@ func (m Machine) goal() PhraseForms {
 	}
 }
 
-// nextEventWords returns what happens at the end of the step, and the time. The deletion of an instance has no
+// nextEvent returns what happens at the end of the step, and the time. The deletion of an instance has no
 // deadline, because the provider's call is repeated.
-func (m Machine) nextEventWords() (PhraseForms, time.Time) {
+func (m Machine) nextEvent() (Event, time.Time) {
 	switch {
 	case m.Step == vocabulary.StepHeldByOperator:
-		return PhraseForms{
+		return Event{PhraseForms{
 			"nothing more happens until somebody resumes it",
 			"nothing more happens until somebody resumes them",
-		}, time.Time{}
+		}, ""}, time.Time{}
 	case m.waitsOnlyForVolumes() && !m.Now.Before(m.Deadline): // the drain's next report will arrive soon
-		return PhraseForms{"it goes on without the volume now", "they go on without the volumes now"}, time.Time{}
+		return Event{
+			PhraseForms{"it goes on without the volume now", "they go on without the volumes now"},
+			"goes on",
+		}, time.Time{}
 	case m.waitsOnlyForVolumes():
-		return PhraseForms{"it goes on without the volume", "they go on without the volumes"}, m.Deadline
+		return Event{PhraseForms{"it goes on without the volume", "they go on without the volumes"}, "goes on"}, m.Deadline
 	case m.Means != "":
-		return m.drainEndWords()
+		return m.drainEndEvent()
 	case m.CallsProvider() && (m.Deleting || m.isCreationRefused()):
-		return m.callRetryWords()
+		return m.callRetryEvent()
 	case m.Deadline.IsZero():
-		return m.writeRetryWords(), time.Time{}
+		return m.writeRetryEvent(), time.Time{}
 	}
 	switch m.Step {
 	case vocabulary.StepAwaitReplacement, vocabulary.StepAwaitPreservationEnd:
-		return PhraseForms{}, time.Time{}
+		return Event{}, time.Time{}
 	}
-	end := m.deadlineWords()
+	end := m.deadlineEvent()
 	if m.CallsProvider() && m.repeatsCall() && m.UnservedReason == "" {
 		advice := phrase.TextIf(m.BlockedBy[0] == "ResourceExhausted", ": ask the cloud for more, or scale down")
 		again := retryWords()
-		end = PhraseForms{again.Singular + advice + "; " + end.Singular, again.Plural + advice + "; " + end.Plural}
+		end.Singular, end.Plural = again.Singular+advice+"; "+end.Singular, again.Plural+advice+"; "+end.Plural
 	}
 	return end, m.Deadline
 }
 
-// deadlineWords returns what happens at the deadline of the step if the machine has not reached the step's goal. The
-// text of deadlineWords begins with this condition, because a machine that is healthy but slow does not fail.
-func (m Machine) deadlineWords() PhraseForms {
+// deadlineEvent returns what happens at the deadline of the step if the machine has not reached the step's goal. The
+// text of deadlineEvent begins with this condition, because a machine that is healthy but slow does not fail.
+func (m Machine) deadlineEvent() Event {
 	unless := PhraseForms{"if its instance is not ready", "if their instances are not ready"}
 	switch m.Step {
 	case vocabulary.StepAwaitNode:
@@ -185,54 +188,77 @@ func (m Machine) deadlineWords() PhraseForms {
 	case vocabulary.StepAwaitUpdate, vocabulary.StepPrepareInPlaceUpdate:
 		unless = PhraseForms{"if its update has not ended", "if their updates have not ended"}
 	}
-	if !m.ReplacedBySet {
-		return PhraseForms{unless.Singular + ", it counts as failed", unless.Plural + ", they count as failed"}
+	return m.failureEvent(unless)
+}
+
+// failureEvent returns what happens to a machine that has not reached the step's goal at the deadline. A short text
+// names the replacement only for a node that was healthy before: a machine that still boots has nothing to replace.
+func (m Machine) failureEvent(unless PhraseForms) Event {
+	short := "gives up"
+	if m.Step == vocabulary.StepAwaitRecovery {
+		short = "replaced"
 	}
-	return PhraseForms{unless.Singular + ", it is replaced", unless.Plural + ", they are replaced"}
+	if !m.ReplacedBySet {
+		return Event{
+			PhraseForms{unless.Singular + ", it counts as failed", unless.Plural + ", they count as failed"},
+			"gives up",
+		}
+	}
+	return Event{PhraseForms{unless.Singular + ", it is replaced", unless.Plural + ", they are replaced"}, short}
 }
 
 // retryWords returns the words for a retried creation or write.
 func retryWords() PhraseForms { return PhraseForms{"it is tried again", "they are tried again"} }
 
-// callRetryWords returns the words and the time for the retry of a refused call, or of the call that deletes an
+// callRetryEvent returns the event and the time for the retry of a refused call, or of the call that deletes an
 // instance.
-func (m Machine) callRetryWords() (PhraseForms, time.Time) {
+func (m Machine) callRetryEvent() (Event, time.Time) {
 	switch {
 	case m.isCreationRefused():
-		return retryWords(), m.CreationStoppedAt.Add(StuckCallRetryPause)
+		return Event{retryWords(), "retry"}, m.CreationStoppedAt.Add(StuckCallRetryPause)
 	case !m.Deadline.IsZero() || !m.repeatsCall():
-		return PhraseForms{}, time.Time{}
+		return Event{}, time.Time{}
 	case m.isLastingRefusal():
 		every := " at least every " + phrase.DurationText(StuckCallRetryPause)
-		return PhraseForms{repeatedCallWords().Singular + every, repeatedCallWords().Plural + every}, time.Time{}
+		again := repeatedCallEvent()
+		again.Singular, again.Plural = again.Singular+every, again.Plural+every
+		return again, time.Time{}
 	default:
-		return repeatedCallWords(), time.Time{}
+		return repeatedCallEvent(), time.Time{}
 	}
 }
 
-// repeatedCallWords returns the words for a repeated call.
-func repeatedCallWords() PhraseForms {
-	return PhraseForms{"the call is repeated", "the calls are repeated"}
+// repeatedCallEvent returns the event of a repeated call.
+func repeatedCallEvent() Event {
+	return Event{PhraseForms{"the call is repeated", "the calls are repeated"}, ""}
 }
 
-// drainEndWords returns what a drain does at the end of its current means, and the time.
-func (m Machine) drainEndWords() (PhraseForms, time.Time) {
+// drainEndEvent returns what a drain does at the end of its current means, and the time.
+func (m Machine) drainEndEvent() (Event, time.Time) {
 	switch {
 	case m.NextMeans == drain.MeansKill:
-		return PhraseForms{"the pods still on its node are killed", "the pods still on their nodes are killed"}, m.Deadline
+		return Event{
+			PhraseForms{"the pods still on its node are killed", "the pods still on their nodes are killed"},
+			"pods killed",
+		}, m.Deadline
 	case m.NextMeans != "":
-		return PhraseForms{
+		return Event{PhraseForms{
 			"the pods still on its node are deleted",
 			"the pods still on their nodes are deleted",
-		}, m.Deadline
+		}, "pods deleted"}, m.Deadline
 	case m.Means.KeepsPodOrder() && m.Deadline.IsZero(): // the evictions have no deadline
-		return PhraseForms{}, time.Time{}
+		return Event{}, time.Time{}
 	default:
-		return PhraseForms{
-			"it goes on without the pods that are left",
-			"they go on without the pods that are left",
-		}, m.Deadline
+		return podsLeftBehindEvent(), m.Deadline
 	}
+}
+
+// podsLeftBehindEvent returns the event of a drain that ends before its pods are gone.
+func podsLeftBehindEvent() Event {
+	return Event{PhraseForms{
+		"it goes on without the pods that are left",
+		"they go on without the pods that are left",
+	}, "goes on"}
 }
 
 // waitsOnlyForVolumes reports whether all blockers are volumes.
@@ -245,14 +271,14 @@ func (m Machine) waitsOnlyForVolumes() bool {
 	return len(m.BlockedBy) > 0 && !m.Deadline.IsZero()
 }
 
-// writeRetryWords returns the words for the retry of a write that an API server refused; empty: no write was refused.
-func (m Machine) writeRetryWords() PhraseForms {
+// writeRetryEvent returns the event of the retry of a write that an API server refused; empty: no write was refused.
+func (m Machine) writeRetryEvent() Event {
 	if !slices.Contains(m.BlockedBy, vocabulary.BlockedByRefusedWrite) &&
 		!slices.Contains(m.BlockedBy, vocabulary.BlockedByRefusedNodeWrite) {
-		return PhraseForms{}
+		return Event{}
 	}
 	every := " at least every " + phrase.DurationText(MaxRefusedWriteRetryPause)
-	return PhraseForms{retryWords().Singular + every, retryWords().Plural + every}
+	return Event{PhraseForms{retryWords().Singular + every, retryWords().Plural + every}, ""}
 }
 
 // isCreationRefused reports whether the provider has refused the creation, and only a person can change that.

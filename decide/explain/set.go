@@ -69,13 +69,13 @@ func (s MachineSet) waitsOfSet() []WaitState {
 			w.Cause, w.Command = s.noCreationCause(c)
 			switch {
 			case c.Reason == vocabulary.ReasonMachineCreationFailed:
-				w.NextEvent = writeRetryWords()
+				w.NextEvent = writeRetryEvent()
 			case c.Reason == vocabulary.ReasonPreflightCheckFailed && !s.Frozen:
-				w.NextEvent = PhraseForms{Singular: "it creates its machines by itself once the control plane passes the check"}
+				w.NextEvent = newEvent("it creates its machines by itself once the control plane passes the check", "")
 			}
 		case c.Type == vocabulary.ConditionReplicaFailure && c.Status == vocabulary.StatusTrue && c.Reason == vocabulary.ReasonFailedDelete:
 			w.Cause = "the API server refuses to delete machines: " + w.Cause
-			w.NextEvent = writeRetryWords()
+			w.NextEvent = writeRetryEvent()
 		case c.Type == vocabulary.ConditionReplacementHeld && c.Status == vocabulary.StatusTrue:
 			w.Cause = fmt.Sprintf("set %s does not replace machines: %s", s.Name, w.Cause)
 			w.Command = fmt.Sprintf("kubectl get %s -n %s", s.machineResourceName(), s.Namespace)
@@ -91,9 +91,9 @@ func (s MachineSet) waitsOfSet() []WaitState {
 	return waits
 }
 
-// writeRetryWords returns the words for the retry of a write that the API server refused.
-func writeRetryWords() PhraseForms {
-	return PhraseForms{Singular: "it is tried again every " + phrase.DurationText(RefusedWriteRetryPause)}
+// writeRetryEvent returns the event of the retry of a write that the API server refused.
+func writeRetryEvent() Event {
+	return newEvent("it is tried again every "+phrase.DurationText(RefusedWriteRetryPause), "")
 }
 
 // noCreationCause returns the reason why the set creates no machine, and the command that changes this.

@@ -157,7 +157,7 @@ func (f MachineFacts) decideExtension(o CommandOrder) Decision {
 func (o CommandOrder) annotationValue(now time.Time) string {
 	switch o.Command {
 	case Preserve:
-		return "now"
+		return cmp.Or(phrase.TextIf(o.WhenFailed, "when-failed"), "now")
 	case Unpreserve:
 		return "false"
 	case Retry:

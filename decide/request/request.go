@@ -74,7 +74,7 @@ func CommandSpecs(kind Kind) []CommandSpec {
 		{Force, true, []string{"in-advance"}},
 		{Skip, true, []string{"in-advance"}},
 		{AbandonInstance, true, nil},
-		{Preserve, false, nil},
+		{Preserve, false, []string{"when-failed"}},
 		{Unpreserve, false, nil},
 	}
 }
@@ -92,12 +92,13 @@ type CommandOrder struct {
 	ValidInAdvance bool   `json:"inAdvance,omitempty"` // also valid for a machine that is not being deleted yet
 	// revision to roll back to (0: the previous revision), or revision that the request is for (nil: any)
 	Revision          *int64    `json:"revision,omitempty"`
-	RollsBack         bool      `json:"back,omitempty"`   // roll back to an earlier revision instead of stopping the rollout
-	PinsMachines      bool      `json:"pin,omitempty"`    // keep the template, and pin the machines to the earlier revision
-	ApprovedStepCount int       `json:"steps,omitempty"`  // total number of approved steps; 0: up to the pause point
-	RequestedAt       time.Time `json:"asked,omitzero"`   // time of the request; zero: the order is executed only once
-	ParseError        string    `json:"unread,omitempty"` // why the request could not be parsed; empty: the request was parsed
-	FromCommandLine   bool      `json:"-"`                // the order came from the command line, so refusals name flags
+	RollsBack         bool      `json:"back,omitempty"`       // roll back to an earlier revision instead of stopping the rollout
+	PinsMachines      bool      `json:"pin,omitempty"`        // keep the template, and pin the machines to the earlier revision
+	ApprovedStepCount int       `json:"steps,omitempty"`      // total number of approved steps; 0: up to the pause point
+	WhenFailed        bool      `json:"whenFailed,omitempty"` // preserve the machine when it fails, and not before
+	RequestedAt       time.Time `json:"asked,omitzero"`       // time of the request; zero: the order is executed only once
+	ParseError        string    `json:"unread,omitempty"`     // why the request could not be parsed; empty: the request was parsed
+	FromCommandLine   bool      `json:"-"`                    // the order came from the command line, so refusals name flags
 }
 
 // WithCleanTexts returns the order with each text in one line of at most 200 bytes.
@@ -139,8 +140,9 @@ func CheckOrder(kind Kind, uid string, o CommandOrder) (refused string) {
 		o.RollsBack,
 		o.ApprovedStepCount != 0,
 		o.PinsMachines,
+		o.WhenFailed,
 	}
-	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps", "pin"} {
+	for i, argument := range []string{"for", "until", "in-advance", "revision", "back", "steps", "pin", "when-failed"} {
 		if given[i] && !slices.Contains(specs[at].Arguments, argument) {
 			others := commandsWithArgument(kind, argument)
 			return fmt.Sprintf("%s does not take %q", o.Command, o.argumentName(argument)) +
@@ -248,6 +250,7 @@ func (o CommandOrder) Summary() string {
 	return cmp.Or(o.Actor, "somebody") + " requested " + cmp.Or(string(o.Command), "?") +
 		phrase.TextIf(o.RollsBack, " and return") +
 		phrase.TextIf(o.PinsMachines, " by a pin") +
+		phrase.TextIf(o.WhenFailed, " when it fails") +
 		phrase.TextIf(o.Revision != nil, " (revision %d)", revisionOrZero(o.Revision)) +
 		phrase.TextIf(o.ApprovedStepCount != 0, " (steps: %d)", o.ApprovedStepCount) +
 		phrase.TextIf(o.Reason != "", ": %s", o.Reason)
@@ -274,7 +277,7 @@ func (o CommandOrder) argumentName(argument string) string {
 	if o.FromCommandLine {
 		return "--" + argument
 	}
-	return strings.Replace(argument, "in-advance", "inAdvance", 1)
+	return strings.NewReplacer("in-advance", "inAdvance", "when-failed", "whenFailed").Replace(argument)
 }
 
 // revisionOrZero returns a revision, or 0 for nil.

@@ -3,15 +3,11 @@
 package commandline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"runtime/debug"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -29,9 +25,10 @@ func (e usageError) Error() string { return e.error.Error() + "\nusage: " + e.us
 func (e usageError) Unwrap() error { return e.error }
 
 // Main is the main function of a program: it runs the command with the arguments of the process. SIGINT or SIGTERM
-// cancels the context of the command. If the command fails, Main prints the error, and the process exits with ExitCode.
+// cancels the context of the command with the cause SignalError. If the command fails, Main prints the error, and the
+// process exits with ExitCode.
 func Main(c *cobra.Command) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := contextWithSignals(context.Background())
 	RefuseUnknownArguments(c)
 	err := c.ExecuteContext(ctx)
 	stop()
@@ -39,30 +36,6 @@ func Main(c *cobra.Command) {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", c.Name(), err)
 		os.Exit(ExitCode(err))
 	}
-}
-
-// Version returns the version of the program's module, and the commit if it is known. The go command records version
-// and commit in the program.
-func Version() string {
-	info, known := debug.ReadBuildInfo()
-	if !known {
-		return "unknown"
-	}
-	text := cmp.Or(info.Main.Version, "(devel)")
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			text += " " + s.Value
-		}
-	}
-	return text
-}
-
-// ExitCode returns the exit code of a failed command: 2 for a usage error, 1 for any other error.
-func ExitCode(err error) int {
-	if _, wrong := errors.AsType[usageError](err); wrong {
-		return 2
-	}
-	return 1
 }
 
 // RefuseUnknownArguments makes a command and its subcommands refuse unknown subcommands, unknown flags and wrong
@@ -81,8 +54,16 @@ func RefuseUnknownArguments(c *cobra.Command) {
 		}
 	}
 	if !c.Runnable() { // the command only groups subcommands
-		c.Args = cobra.ArbitraryArgs
-		c.RunE = refuseUnknownCommand
+		c.Args = refuseUnknownCommand
+		c.RunE = func(c *cobra.Command, _ []string) error { return c.Help() }
+		if prepare := c.PersistentPreRunE; prepare != nil { // it is for the subcommands: the help needs no connection
+			c.PersistentPreRunE = func(called *cobra.Command, args []string) error {
+				if called == c {
+					return nil
+				}
+				return prepare(called, args)
+			}
+		}
 	}
 	for _, below := range c.Commands() {
 		RefuseUnknownArguments(below)
@@ -94,17 +75,31 @@ func RefuseUnknownArguments(c *cobra.Command) {
 func argumentError(c *cobra.Command, given []string, err error) error {
 	wanted := strings.Fields(c.Use)[1:]
 	example, _, _ := strings.Cut(strings.TrimSpace(c.Example), "\n")
-	if example != "" {
-		example = ", for example: " + example
-	}
 	switch {
+	case len(given) < len(wanted) && example != "":
+		return fmt.Errorf("name %s: %s", nounOfArgument(wanted[len(given)]), example)
 	case len(given) < len(wanted):
-		return fmt.Errorf("%s is missing%s", wanted[len(given)], example)
+		return fmt.Errorf("name %s", nounOfArgument(wanted[len(given)]))
+	case len(given) > len(wanted) && example != "":
+		return fmt.Errorf("%q is one argument too many, for example: %s", given[len(given)-1], example)
 	case len(given) > len(wanted):
-		return fmt.Errorf("%q is one argument too many%s", given[len(wanted)], example)
+		return fmt.Errorf("%q is one argument too many", given[len(given)-1])
 	default:
 		return err
 	}
+}
+
+// nounOfArgument returns the noun for an argument in a usage line, with its article: "a deployment" for DEPLOYMENT, and
+// "an object" for an argument that may be of several kinds.
+func nounOfArgument(argument string) string {
+	noun := strings.ToLower(argument)
+	if strings.Contains(argument, "/") {
+		noun = "object"
+	}
+	if strings.ContainsAny(noun[:1], "aeiou") {
+		return "an " + noun
+	}
+	return "a " + noun
 }
 
 // addFlagSuggestions adds the flags with similar names to an error about an unknown flag.
@@ -124,11 +119,10 @@ func addFlagSuggestions(c *cobra.Command, err error) error {
 	return fmt.Errorf("%w%s", err, suggestCommands(flags, "--"+given))
 }
 
-// refuseUnknownCommand runs for a group command without a valid subcommand. Without arguments, refuseUnknownCommand
-// prints the help.
+// refuseUnknownCommand refuses the arguments of a group command, which are no subcommand.
 func refuseUnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return c.Help()
+		return nil
 	}
 	err := fmt.Errorf("%q has no command %q%s", c.CommandPath(), args[0], suggestCommands(c, args[0]))
 	return usageError{err, c.CommandPath() + " COMMAND; see --help"}
@@ -138,13 +132,28 @@ func refuseUnknownCommand(c *cobra.Command, args []string) error {
 // default for commands.
 const maxWrongLetters = 2
 
-// suggestCommands returns a question with the commands that begin with word or have similar names. suggestCommands
-// returns "" if no command matches.
+// suggestCommands returns a question with the commands that begin with word or have similar names. If the command has
+// no such subcommand, suggestCommands finds the commands elsewhere in the program that have exactly this name.
+// suggestCommands returns "" if no command matches.
 func suggestCommands(c *cobra.Command, word string) string {
 	c.SuggestionsMinimumDistance = maxWrongLetters
 	likely := c.SuggestionsFor(word)
 	if len(likely) == 0 {
+		likely = pathsOfCommands(c.Root(), word)
+	}
+	if len(likely) == 0 {
 		return ""
 	}
 	return "; did you mean " + strings.Join(likely, " or ") + "?"
+}
+
+// pathsOfCommands returns the paths of the visible commands below c that have exactly this name.
+func pathsOfCommands(c *cobra.Command, name string) (paths []string) {
+	for _, below := range c.Commands() {
+		if below.Name() == name && below.IsAvailableCommand() {
+			paths = append(paths, below.CommandPath())
+		}
+		paths = append(paths, pathsOfCommands(below, name)...)
+	}
+	return paths
 }

@@ -13,6 +13,7 @@ import (
 	typedcoordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 
 	"millwright/api/v1alpha1"
+	"millwright/process/commandline"
 )
 
 // Report has the problems of one process. A Lease has a Report for each process with problems.
@@ -53,10 +54,11 @@ func readReportsSince(lease *coordinationv1.Lease, oldest time.Time) (reports []
 	return slices.DeleteFunc(reports, func(r Report) bool { return len(r.Problems) == 0 || r.WrittenAt.Before(oldest) })
 }
 
-// annotateLease replaces the Report of a process on a Lease, and drops the Reports that their processes no longer
-// update. The result has is true if the process has a Report on the Lease.
+// annotateLease writes the build of the process on a Lease, replaces the Report of the process, and drops the Reports
+// that their processes no longer update. The result has is true if the process has a Report on the Lease.
 func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bool) {
 	now := time.Now()
+	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, v1alpha1.AnnotationVersion, commandline.Version())
 	reports := slices.DeleteFunc(
 		readReportsSince(lease, now.Add(-maxReportAge)),
 		func(other Report) bool { return other.Identity == by },
@@ -75,7 +77,8 @@ func (r *Recorder) annotateLease(lease *coordinationv1.Lease, by string) (has bo
 	return len(own) > 0
 }
 
-// WrapLeaseClient returns a client of Leases that writes the problems of the process with each write of a Lease.
+// WrapLeaseClient returns a client of Leases that writes the build and the problems of the process with each write of a
+// Lease.
 func (r *Recorder) WrapLeaseClient(
 	of typedcoordinationv1.LeaseInterface,
 	by string,

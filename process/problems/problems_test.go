@@ -25,6 +25,9 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"millwright/api/v1alpha1"
+	"millwright/process/commandline"
 )
 
 // fakeAPIServer is an API server that gives the same answer to every request.
@@ -406,6 +409,7 @@ func TestProblemsAreWrittenToTheLease(t *testing.T) {
 		sendRequestTwice(t, a, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/nodes")
 		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Nil(t, lease().Spec.RenewTime, "a process that shows problems is not at work for that")
+		assert.Equal(t, commandline.Version(), lease().Annotations[v1alpha1.AnnotationVersion])
 		require.NoError(t, a.WriteToLease(ctx, a.WrapLeaseClient(client, "a"), "millwright-worker", prepare))
 		assert.Equal(t, 1, prepared)
 		sendRequestTwice(t, b, &fakeAPIServer{code: 403, message: "no"}, "GET /api/v1/pods")

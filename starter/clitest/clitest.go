@@ -45,6 +45,7 @@ type FakeTemporal struct {
 	client.Client
 
 	WorkflowID        string // ID of the open workflow; any other ID is not found
+	RunID             string // ID of the workflow's newest run
 	Memo              *commonpb.Memo
 	Status            enumspb.WorkflowExecutionStatus
 	PendingActivities []*workflowpb.PendingActivityInfo
@@ -159,8 +160,9 @@ func (f *FakeTemporal) DescribeWorkflowExecution(
 	}
 	return &workflowservice.DescribeWorkflowExecutionResponse{
 		WorkflowExecutionInfo: &workflowpb.WorkflowExecutionInfo{
-			Status: f.Status,
-			Memo:   f.Memo,
+			Execution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: f.RunID},
+			Status:    f.Status,
+			Memo:      f.Memo,
 		},
 		PendingActivities: f.PendingActivities,
 	}, nil

@@ -74,7 +74,7 @@ func (b *backend) start(t *testing.T) {
 	t.Helper()
 	e := b.fakes.Environment()
 	e.DialTemporal = func(kubecli.TemporalFlags) (client.Client, error) { return b.temporal, nil }
-	d := &dashboardCommand{Environment: e, uiAddress: "http://127.0.0.1:8233", interval: 10 * time.Millisecond}
+	d := &dashboardCommand{Environment: e, temporalUI: "http://127.0.0.1:8233", interval: 10 * time.Millisecond}
 	d.temporalFlags.Address, d.temporalFlags.Namespace = "127.0.0.1:7233", "millwright"
 	ctx, stop := context.WithCancel(t.Context())
 	clients, err := e.NewClients(kubecli.ClusterAccess{})

@@ -15,7 +15,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -27,7 +26,7 @@ type dashboardCommand struct {
 	namespace     string
 	address       string
 	port          uint16
-	uiAddress     string
+	temporalUI    kubecli.TemporalUI
 	interval      time.Duration
 	actsAsMCM     bool
 }
@@ -64,7 +63,7 @@ the command. To read the pages from another machine, forward the port with ssh: 
 	flags.Uint16Var(&d.port, "port", 0, "port to listen on; 0: any free port")
 	flags.DurationVar(&d.interval, "interval", 2*time.Second, "least time between two changes of an open page")
 	flags.BoolVar(&d.actsAsMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
-	explain.RegisterUIAddressFlag(flags, &d.uiAddress)
+	d.temporalUI.RegisterFlag(c, kubecli.LocalTemporalUI)
 	return c
 }
 
@@ -109,7 +108,7 @@ func (d *dashboardCommand) run(ctx context.Context, out io.Writer) error {
 
 // newServer returns the server of the pages, without its guard.
 func (d *dashboardCommand) newServer(ctx context.Context, clients kubecli.Clients) (*server, error) {
-	ui, err := explain.NewUIPages(d.uiAddress, d.temporalFlags.Namespace)
+	ui, err := d.temporalUI.Pages(d.temporalFlags.Namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -136,7 +136,7 @@ func (d *details) readMachine(ctx context.Context, id objectID, m *machineRow) m
 func (d *details) readRuns(ctx context.Context, id objectID, m *machineRow, found *machineDetails) {
 	answer, err := d.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
 		Namespace: d.temporalSpace,
-		Query:     explain.MachineRunsQuery(id.namespacedName()),
+		Query:     kubecli.MachineRunsQuery(id.namespacedName()),
 		PageSize:  maxRuns + 1,
 	})
 	if err != nil {

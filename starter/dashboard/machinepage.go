@@ -12,7 +12,6 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	drains "millwright/starter/drain"
-	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -74,10 +73,10 @@ type machineDetails struct {
 const maxRuns = 20
 
 // machinePage returns the page of a machine; m is nil if the machine is gone.
-func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui explain.UIPages) *machineView {
+func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui kubecli.UIPages) *machineView {
 	v := &machineView{
 		Name: id.Key(), Explain: "millwright explain " + id.String(), IsGone: m == nil, Phase: "gone", Class: "gone",
-		UI: ui.List(explain.MachineRunsQuery(id.namespacedName())), Calls: d.calls, RunsNote: d.runsNote,
+		UI: ui.List(kubecli.MachineRunsQuery(id.namespacedName())), Calls: d.calls, RunsNote: d.runsNote,
 	}
 	if m != nil {
 		row := f.machineRow(m)
@@ -162,7 +161,7 @@ func (f *fleet) firstStart(runs []*workflowpb.WorkflowExecutionInfo) time.Time {
 func (f *fleet) runViews(
 	runs []*workflowpb.WorkflowExecutionInfo,
 	first time.Time,
-	ui explain.UIPages,
+	ui kubecli.UIPages,
 ) (views []runView) {
 	whole := max(f.now.Sub(first), time.Second)
 	percent := func(t time.Time) float64 { return min(100, max(0, float64(t.Sub(first))*100/float64(whole))) }
@@ -174,7 +173,7 @@ func (f *fleet) runViews(
 		id, run := r.GetExecution().GetWorkflowId(), r.GetExecution().GetRunId()
 		v := runView{
 			Workflow: r.GetType().GetName(), Began: f.began(began), Lasted: phrase.AgeText(max(ended.Sub(began), 0)),
-			X: percent(began), Timeline: ui.RunTimeline(id, run), Details: ui.RunDetails(id, run),
+			X: percent(began), Timeline: ui.Run(id, run, kubecli.TabTimeline), Details: ui.Run(id, run, kubecli.TabUserMetadata),
 		}
 		v.Width = max(0.8, percent(ended)-v.X) // a short run stays visible
 		v.X = min(v.X, 100-v.Width)

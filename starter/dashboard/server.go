@@ -10,14 +10,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"millwright/starter/explain"
+	"millwright/starter/kubecli"
 )
 
 // server answers the requests for pages.
 type server struct {
 	watcher  *watcher
 	details  *details
-	ui       explain.UIPages
+	ui       kubecli.UIPages
 	renderer *renderer
 	interval time.Duration   // least time between two changes that a page is told
 	stopped  context.Context //nolint:containedctx // ends the streams of all pages when the command ends
@@ -89,7 +89,7 @@ func (s *server) servePool(w http.ResponseWriter, r *http.Request) {
 // poolUI returns the page of Temporal's UI about a pool: the workflow that its status names, or else its workflows.
 func (s *server) poolUI(p *pool) string {
 	if p.operation != nil && p.operation.WorkflowID != "" {
-		return s.ui.Workflow(p.operation.WorkflowID)
+		return s.ui.Run(p.operation.WorkflowID, "", "")
 	}
 	attribute := "MachineDeployment"
 	if p.id.Kind == kindSet || p.id.Kind == kindClusterAPISet {

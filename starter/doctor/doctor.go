@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -39,6 +38,7 @@ type doctorCommand struct {
 	access        kubecli.ClusterAccess
 	temporalFlags kubecli.TemporalFlags
 	clusterName   string
+	output        kubecli.OutputFormat
 }
 
 // Command returns the command doctor.
@@ -53,15 +53,17 @@ may not or cannot do, and who polls the queues. A check comes before the checks 
 a heartbeat. doctor changes nothing.
 
 The exit code is 1 if a check has failed. A warning does not change the exit code: for example, a heartbeat is overdue, but its process does
-not count as down yet. A note is no error: it says what the user may not do or see.`,
-		Example: `  millwright doctor`,
-		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
+not count as down yet. A note is no error: it says what the user may not do or see. JSON and YAML have the same checks as a list of items, with
+the result ok, note, warning or failed; the exit code is the same.`,
+		Example: `  millwright doctor
+  millwright doctor -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return x.run(c.Context(), c.OutOrStdout()) },
 	}
 	x.access.RegisterFlags(c)
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
+	x.output.RegisterTextFlag(c)
 	return c
 }
 
@@ -110,32 +112,80 @@ func (x *doctorCommand) run(ctx context.Context, out io.Writer) error {
 		findings = append(findings, x.checkShards(ctx, clients, shards, classes)...)
 		findings = append(findings, x.checkQueues(ctx, temporal, shards, classes, isWorkerDown)...)
 	}
-	return printFindings(out, findings)
+	return x.writeFindings(out, findings)
 }
 
-// printFindings prints the findings, and returns an error if a check has failed.
-func printFindings(out io.Writer, findings []finding) error {
-	failed := 0
+// Results of a check.
+const (
+	resultOK      = "ok"
+	resultNote    = "note"
+	resultWarning = "warning"
+	resultFailed  = "failed"
+)
+
+// result returns the result of the check in one word.
+func (f finding) result() string {
+	switch {
+	case f.isNote:
+		return resultNote
+	case f.problem == "":
+		return resultOK
+	case f.isWarning:
+		return resultWarning
+	default:
+		return resultFailed
+	}
+}
+
+// findingAnswer is one check in JSON and YAML.
+type findingAnswer struct {
+	Check   string `json:"check"`  // what was checked; of a note, the whole text
+	Result  string `json:"result"` // ok, note, warning or failed
+	Problem string `json:"problem,omitempty"`
+	Remedy  string `json:"remedy,omitempty"` // what a person can do about the problem
+}
+
+// writeFindings writes the findings in the format of the flag, and returns an error if a check has failed.
+func (x *doctorCommand) writeFindings(out io.Writer, findings []finding) error {
+	answers, failed := []findingAnswer{}, 0
 	for _, f := range findings {
-		word, tone := "FAILED ", kubecli.ToneBad
-		switch {
-		case f.isNote:
-			_, _ = fmt.Fprintf(out, "note    %s\n", f.check)
-			continue
-		case f.problem == "":
-			_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.ToneGood, "ok"), f.check)
-			continue
-		case f.isWarning:
-			word, tone = "WARNING", kubecli.ToneWarning
-		default:
+		a := findingAnswer{Check: f.check, Result: f.result(), Problem: f.problem}
+		if a.Problem != "" {
+			a.Remedy = f.remedy
+		}
+		if answers = append(answers, a); a.Result == resultFailed {
 			failed++
 		}
-		_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), f.check, f.problem, f.remedy)
+	}
+	if x.output != kubecli.OutputText {
+		if err := x.output.Encode(out, map[string]any{"items": answers}); err != nil {
+			return err
+		}
+	} else {
+		for _, a := range answers {
+			a.print(out)
+		}
 	}
 	if failed > 0 {
 		return fmt.Errorf("%s failed", phrase.CountText(failed, "check"))
 	}
 	return nil
+}
+
+// print prints the check as text.
+func (a findingAnswer) print(out io.Writer) {
+	word, tone := "FAILED ", kubecli.ToneBad
+	switch a.Result {
+	case resultNote:
+		_, _ = fmt.Fprintf(out, "note    %s\n", a.Check)
+		return
+	case resultOK:
+		_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.ToneGood, "ok"), a.Check)
+		return
+	case resultWarning:
+		word, tone = "WARNING", kubecli.ToneWarning
+	}
+	_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), a.Check, a.Problem, a.Remedy)
 }
 
 // checkControlCluster checks the control cluster, and returns its MachineClasses. The result reached is false if the

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"encoding/json"
 	"errors"
 	"net"
 	"slices"
@@ -476,5 +477,41 @@ func TestDoctorChecksUserAndClock(t *testing.T) {
 			assert.Contains(t, out, row.says)
 			assert.Equal(t, row.fails, err != nil)
 		})
+	}
+}
+
+func TestDoctorAsJSONHasTheSameExitCode(t *testing.T) {
+	w := newBackendWithCRDs(t, "machines")
+	w.Temporal.Err = serviceerror.NewUnavailable("connection refused")
+	out, err := w.Run(t.Context(), Command(w.Environment()), "-o", "json", "--temporal-address", "temporal:7233")
+	require.EqualError(t, err, "2 checks failed")
+	var got struct{ Items []findingAnswer }
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Len(t, got.Items, 2)
+	assert.Equal(t, findingAnswer{
+		Check:   "Temporal and its namespace",
+		Result:  "failed",
+		Problem: "connection refused",
+		Remedy:  "does a Temporal server run at temporal:7233? --temporal-address sets the address, else the variable TEMPORAL_ADDRESS",
+	}, got.Items[1])
+	w = newBackendWithCRDs(
+		t,
+		"machines",
+		"machinesets",
+		"machinedeployments",
+		"machineclasses",
+		"machinedrainrules",
+		"rolloutpolicies",
+	)
+	out, err = w.Run(t.Context(), Command(w.Environment()), "-o", "yaml", "--cluster-name", "garden")
+	require.NoError(t, err)
+	assert.Contains(t, out, "- check: API server and CRDs\n  result: ok\n")
+}
+
+func TestFindingsHaveAResult(t *testing.T) {
+	for want, f := range map[string]finding{
+		"ok": {remedy: "r"}, "note": {isNote: true}, "failed": {problem: "p"}, "warning": {problem: "p", isWarning: true},
+	} {
+		assert.Equal(t, want, f.result())
 	}
 }

@@ -22,6 +22,7 @@ import (
 func findMachine(ctx context.Context, clients kubecli.Clients, key types.NamespacedName) (*v1alpha1.Machine, error) {
 	m, err := kubecli.FindObject(
 		ctx,
+		clients,
 		request.KindMachine,
 		key,
 		clients.MachineClient.MachineV1alpha1().Machines(key.Namespace).Get,

@@ -28,7 +28,7 @@ For the Machines of Cluster API whose nodes Millwright drains, drain shows the d
 a Machine of Cluster API with the same name, the commands use Millwright's.
 
 A machine is given as NAMESPACE/NAME, or as NAME with --namespace. All clock times are UTC.`,
-		Example: `  millwright drain list --all-namespaces --stuck
+		Example: `  millwright drain list --all-namespaces --blocked
   millwright drain explain shop/m-1
   millwright drain extend shop/m-1 --for 1h --reason "the backup needs longer"`,
 	}

@@ -149,7 +149,7 @@ func (w *fakeBackend) run(ctx context.Context, args ...string) (string, error) {
 }
 
 func TestMachineNameArgumentsAreParsed(t *testing.T) {
-	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}} {
+	for _, args := range [][]string{{"machine/shop/m-1"}, {"mc/shop/m-1", "-n", "shop"}, {"shop/m-1"}, {"m-1", "-n", "shop"}, {"m-1", "--namespace=shop"}, {"shop/m-1", "-n", "shop"}, {"mc", "m-1", "-n", "shop"}, {"machine", "shop/m-1"}, {"machine/m-1", "-n", "shop"}} {
 		out, err := newFakeBackend(newDeletedMachine()).run(t.Context(), append([]string{"explain"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/m-1", args)
@@ -157,10 +157,10 @@ func TestMachineNameArgumentsAreParsed(t *testing.T) {
 	for args, message := range map[string]string{
 		"explain m-1":                  "there is no machine default/m-1",
 		"explain shop/":                `"shop/" names no machine`,
-		"explain a/b/c":                `"a/b/c" names no machine`,
-		"explain mcd/shop/m-1":         `"mcd/shop/m-1" names no machine`,
+		"explain a/b/c":                `unknown kind "a": use mc`,
+		"explain mcd/shop/m-1":         `"mcd/shop/m-1" names a machinedeployment, and no machine`,
 		"explain shop/m-1 -n other":    "shop/m-1 is in namespace shop, but --namespace says other",
-		"explain":                      "accepts 1 arg",
+		"explain":                      "accepts between 1 and 2 arg",
 		"watch shop/m-1 --interval 0s": "--interval 0s is not positive",
 	} {
 		_, err := newFakeBackend(newDeletedMachine()).run(t.Context(), strings.Fields(args)...)

@@ -23,20 +23,24 @@ import (
 )
 
 func (f *drainCommand) explainCommand() *cobra.Command {
-	return &cobra.Command{
+	var ui kubecli.TemporalUI
+	var output kubecli.OutputFormat
+	c := &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
 		Long: `explain begins with the sentence of millwright explain. Then it shows the pods that a drain still waits for, as the drain sees them now, and
 ends with the other commands that change the step. It also explains the stages that do not wait for pods: hooks,
 volumes, and the provider.
 
-The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone.`,
+The pods come from the drain's workflow in Temporal. Without Temporal, explain uses the Machine alone. JSON and YAML have the same facts as
+fields. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line has the address of the workflow's page in Temporal's UI.`,
 		Example: `  millwright drain explain m-1 -n shop
-  millwright drain explain shop/m-1`,
-		Args:              cobra.ExactArgs(1),
+  millwright drain explain shop/m-1
+  millwright drain explain mc m-1 -n shop -o json`,
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newMachineReader(c, args[0])
+			r, err := f.newMachineReader(c, args)
 			if err != nil {
 				return err
 			}
@@ -45,10 +49,20 @@ The pods come from the drain's workflow in Temporal. Without Temporal, explain u
 			if err != nil {
 				return err
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.explanation())
+			if output != kubecli.OutputText {
+				return output.Encode(c.OutOrStdout(), s.answer())
+			}
+			page, err := ui.PageLine(f.temporalFlags.Namespace, s.machine.Status.CurrentOperation)
+			if err != nil {
+				return err
+			}
+			_, err = io.WriteString(c.OutOrStdout(), s.explanation()+page)
 			return err
 		},
 	}
+	ui.RegisterFlag(c, "")
+	output.RegisterTextFlag(c)
+	return c
 }
 
 // machineReader reads one machine for the drain commands.
@@ -62,9 +76,9 @@ type machineReader struct {
 
 // newMachineReader returns a reader of the named machine. The reader's clients connect on their first use; the caller
 // must close Temporal's client.
-func (f *drainCommand) newMachineReader(c *cobra.Command, name string) (r machineReader, err error) {
+func (f *drainCommand) newMachineReader(c *cobra.Command, args []string) (r machineReader, err error) {
 	r.temporalAddress, r.now = f.temporalFlags.Address, f.Now
-	if r.key, err = f.ParseKey(c, name); err != nil {
+	if r.key, err = f.ParseKey(c, args); err != nil {
 		return r, err
 	}
 	clients, err := f.NewClients(f.ClusterAccess)

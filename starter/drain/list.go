@@ -13,14 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/phrase"
+	"millwright/decide/list"
 	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
 )
 
 func (f *drainCommand) listCommand() *cobra.Command {
-	var all, onlyStuck bool
+	var all, onlyBlocked bool
 	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
@@ -29,20 +29,21 @@ func (f *drainCommand) listCommand() *cobra.Command {
 when that ends, and what blocks it. It also shows a machine that stays while its node is drained, with the purpose of the drain.
 It reads only Machines, and so does not need Temporal.
 
---stuck shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
+--blocked shows only machines that may need a person: a budget, a pod, a hook, a hold or the provider blocks them, or a deadline
 has passed without effect.`,
 		Example: `  millwright drain list -n shop
-  millwright drain list -A --stuck`,
+  millwright drain list -A --blocked`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if all {
 				f.Namespace = metav1.NamespaceAll
 			}
-			return f.listDrains(c.Context(), c.OutOrStdout(), output, onlyStuck)
+			return f.listDrains(c.Context(), c.OutOrStdout(), output, onlyBlocked)
 		},
 	}
 	c.Flags().BoolVarP(&all, "all-namespaces", "A", false, "machines of all namespaces")
-	c.Flags().BoolVar(&onlyStuck, "stuck", false, "only machines that may need a person")
+	c.Flags().BoolVar(&onlyBlocked, "blocked", false, "only machines that may need a person")
+	kubecli.AddFormerFlag(c.Flags(), &onlyBlocked, "stuck", "blocked")
 	output.RegisterFlag(c)
 	return c
 }
@@ -64,7 +65,7 @@ func (f *drainCommand) listDrains(
 	ctx context.Context,
 	out io.Writer,
 	output kubecli.OutputFormat,
-	onlyStuck bool,
+	onlyBlocked bool,
 ) error {
 	clients, err := f.NewClients(f.ClusterAccess)
 	if err != nil {
@@ -75,9 +76,7 @@ func (f *drainCommand) listDrains(
 		return err
 	}
 	now := f.Now()
-	going := slices.DeleteFunc(found, func(m v1alpha1.Machine) bool {
-		return m.DeletionTimestamp == nil && !isDrainedWithoutDeletion(&m) || onlyStuck && !needsManualAction(&m, now)
-	})
+	going := machinesInList(found, onlyBlocked, now)
 	slices.SortFunc(going, func(a, b v1alpha1.Machine) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
@@ -85,10 +84,16 @@ func (f *drainCommand) listDrains(
 	l := kubecli.Listing{
 		Table:       [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
 		WideColumns: [][]any{{"WAITS FOR"}},
-		EmptyText: cmp.Or(
-			phrase.TextIf(onlyStuck, "no machine that is being deleted or drained needs a person"),
-			"no machine is being deleted or drained",
-		),
+	}
+	if len(going) == 0 {
+		none := "no machine is being deleted or drained"
+		if onlyBlocked {
+			none = "no machine that is being deleted or drained needs a person"
+		}
+		l.EmptyText = f.EmptyListText(ctx, clients, none, func(ctx context.Context) (int, error) {
+			all, err := listMachines(ctx, clients, metav1.NamespaceAll)
+			return len(machinesInList(all, onlyBlocked, now)), err
+		})
 	}
 	for i := range going {
 		m := &going[i]
@@ -115,6 +120,14 @@ func (f *drainCommand) listDrains(
 	}
 	l.Items = items
 	return output.Write(out, l)
+}
+
+// machinesInList returns the machines that are being deleted or whose nodes are drained, and that may need a person if
+// onlyBlocked is true.
+func machinesInList(found []v1alpha1.Machine, onlyBlocked bool, now time.Time) []v1alpha1.Machine {
+	return list.Filter(found, func(m v1alpha1.Machine) bool {
+		return (m.DeletionTimestamp != nil || isDrainedWithoutDeletion(&m)) && (!onlyBlocked || needsManualAction(&m, now))
+	})
 }
 
 // stageText returns the stage for the table. A mark shows that the drain is queued, or that the machine is not being

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"millwright/api/v1alpha1"
@@ -85,7 +86,7 @@ NAMESPACE   NAME   NODE   STAGE                     SINCE   MEANS   DEADLINE    
 shop        m-1    n-1    Drain (in-place update)   15m     Evict   15:51:07 UTC   PodDisruptionBudget shop/web
 shop        m-2    n-1    Drain (preservation)      15m     Evict   15:51:07 UTC   -
 `, "\n"), out)
-	out, err = w.run(t.Context(), "list", "-A", "--stuck")
+	out, err = w.run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	assert.Contains(t, out, "m-1")
 	assert.NotContains(t, out, "m-2")
@@ -98,20 +99,48 @@ func TestListShowsOnlyTheGivenNamespace(t *testing.T) {
 	assert.NotContains(t, out, "shop")
 	out, err = newFakeBackend(machinesForEachCase()...).run(t.Context(), "list")
 	require.NoError(t, err)
-	assert.Equal(t, "no machine is being deleted or drained\n", out, "the namespace default")
+	assert.Equal(
+		t,
+		"no machine is being deleted or drained in namespace default; 4 elsewhere: -A\n",
+		out,
+		"machines at rest do not count",
+	)
+	out, err = newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "--blocked")
+	require.NoError(t, err)
+	assert.Equal(
+		t,
+		"no machine that is being deleted or drained needs a person in namespace default; 2 elsewhere: -A\n",
+		out,
+	)
+	w := newFakeBackend(machinesForEachCase()...)
+	w.ClusterClient = kubefake.NewClientset()
+	out, err = w.run(t.Context(), "list", "-n", "nope")
+	require.NoError(t, err)
+	assert.Equal(t, "there is no namespace nope; 4 elsewhere: -A\n", out)
 }
 
-func TestListShowsOnlyStuckMachines(t *testing.T) {
-	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--stuck")
+func TestListShowsOnlyBlockedMachines(t *testing.T) {
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	var names []string
 	for line := range strings.Lines(out) {
 		names = append(names, strings.Fields(line)[1])
 	}
 	assert.Equal(t, []string{"NAME", "m-9", "m-1"}, names, "volumes and turns come by themselves")
-	out, err = newFakeBackend().run(t.Context(), "list", "-A", "--stuck")
+	out, err = newFakeBackend().run(t.Context(), "list", "-A", "--blocked")
 	require.NoError(t, err)
 	assert.Equal(t, "no machine that is being deleted or drained needs a person\n", out)
+}
+
+func TestTheFormerFlagStuckSaysItsNewName(t *testing.T) {
+	out, err := newFakeBackend(machinesForEachCase()...).run(t.Context(), "list", "-A", "--stuck", "-o", "name")
+	require.NoError(t, err)
+	assert.Contains(t, out, "Flag --stuck has been deprecated, use --blocked\n")
+	assert.Contains(t, out, "m-9\n")
+	assert.NotContains(t, out, "m-2", "it has the same effect")
+	help, err := newFakeBackend().run(t.Context(), "list", "--help")
+	require.NoError(t, err)
+	assert.NotContains(t, help, "--stuck")
 }
 
 func TestNeedsManualAction(t *testing.T) {

@@ -78,6 +78,15 @@ shop/m-1: 2 pods left: PodDisruptionBudget shop/web allows none of its 3 healthy
 to change that: `+"`kubectl edit pdb -n shop web`, `millwright drain extend shop/m-1 --for 1h --reason …` or `millwright drain force shop/m-1 --reason …`"+`.
 `, "\n"), out)
 	assert.True(t, w.Temporal.IsClosed)
+
+	w = newFakeBackend(newDeletedMachine(withStep(vocabulary.StepEvictPods), func(m *v1alpha1.Machine) {
+		m.Status.CurrentOperation.WorkflowID = "garden/drain/shop/m-1/u"
+	}))
+	out, err = w.run(t.Context(), "explain", "shop/m-1", "--ui-address", "https://ui", "--temporal-namespace", "prod")
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(
+		out, "\n\npage: https://ui/namespaces/prod/workflows/garden%2Fdrain%2Fshop%2Fm-1%2Fu\n",
+	), out)
 }
 
 func TestExplainDescribesADrainWithoutDeletion(t *testing.T) {

@@ -23,21 +23,27 @@ func PreserveCommand(d kubecli.Environment) *cobra.Command {
 machine is preserved for its machinePreserveTimeout, 96 hours by default; a second request does not move the end. --stop ends the
 preservation, and keeps the machine's set from preserving the machine by itself.
 
+With --when-failed the machine is preserved when it fails, and not before: until then the cluster autoscaler may remove it. It counts for
+every failure, until --stop.
+
 It writes an annotation on the Machine, and an event with actor and reason, which the annotation cannot hold. A machine is given as
 NAMESPACE/NAME, or as NAME with --namespace.`,
 		Example: `  millwright preserve shop/m-1 --reason "what is in its memory?"
+  millwright preserve shop/m-1 --when-failed --reason "it restarts each night"
   millwright preserve shop/m-1 --stop`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if stop {
 				r.Command = request.Unpreserve
 			}
-			return f.SendRequest(c, args[0], r, readSubject)
+			return f.SendRequest(c, args, r, readSubject)
 		},
 	}
 	f.RegisterFlags(c)
 	c.Flags().BoolVar(&stop, "stop", false, "keep it no longer")
+	c.Flags().BoolVar(&r.WhenFailed, "when-failed", false, "keep it when it fails, and not before")
+	c.MarkFlagsMutuallyExclusive("stop", "when-failed")
 	r.RegisterActorFlags(c)
 	return c
 }
@@ -50,6 +56,11 @@ func preserveEffect(r kubecli.Request, m *v1alpha1.Machine, now time.Time) strin
 		return "nothing, as the machine is not preserved; when it fails, its set does not preserve it either"
 	case r.Command == request.Unpreserve:
 		return "the machine is kept no longer: if it has failed, it is replaced"
+	case r.WhenFailed && m.Status.CurrentStatus.Phase != v1alpha1.MachineFailed:
+		return phrase.TextIf(end != nil, "the present preservation ends, because the machine has not failed; ") + fmt.Sprintf(
+			"when the machine fails, it is preserved for %s from then on, and not replaced",
+			phrase.DurationText(m.Spec.EffectivePreserveTimeout()),
+		)
 	case end != nil:
 		return "the machine stays preserved until " + phrase.TimeText(end.Time, now) + ", which does not move"
 	default:

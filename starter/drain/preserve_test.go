@@ -83,6 +83,21 @@ func TestPreserveWritesAnnotationAndEvent(t *testing.T) {
 			[]string{"Next: the machine stays preserved until 15:06:07 UTC (in 1h), which does not move."},
 		},
 		{
+			"when it fails", newDeletedMachine(running), "shop/m-1 --when-failed", "when-failed",
+			`ann requested preserve when it fails; wrote node.machine.sapcloud.io/preserve: "when-failed"`,
+			[]string{"Next: when the machine fails, it is preserved for 96h from then on, and not replaced.\n", "To take it back: millwright preserve shop/m-1 --stop\n"},
+		},
+		{
+			"when it fails again, and no longer now", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "now"), withPreservationEnd(now.Add(time.Hour))), "shop/m-1 --when-failed", "when-failed",
+			`ann requested preserve when it fails; wrote node.machine.sapcloud.io/preserve: "when-failed"; before: "now"`,
+			[]string{"Next: the present preservation ends, because the machine has not failed; when the machine fails,"},
+		},
+		{
+			"when it fails, and it has failed", newDeletedMachine(withoutDeletion(v1alpha1.MachineFailed)), "shop/m-1 --when-failed", "when-failed",
+			`ann requested preserve when it fails; wrote node.machine.sapcloud.io/preserve: "when-failed"`,
+			[]string{"Next: the machine is preserved for 96h: neither"},
+		},
+		{
 			"no longer", newDeletedMachine(running, withAnnotation(v1alpha1.AnnotationPreserve, "now"), withPreservationEnd(now.Add(time.Hour))), "shop/m-1 --stop --reason done", "false",
 			`ann requested unpreserve: done; wrote node.machine.sapcloud.io/preserve: "false"; before: "now"`,
 			[]string{"Next: the machine is kept no longer", "To take it back: millwright preserve shop/m-1\n"},
@@ -146,6 +161,13 @@ func TestPreserveRefusesUselessRequests(t *testing.T) {
 	}
 }
 
+func TestPreserveTakesOneOfStopAndWhenFailed(t *testing.T) {
+	w := newFakeBackend(newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)))
+	_, _, err := w.runPreserve(t.Context(), nil, "shop/m-1", "--stop", "--when-failed")
+	require.ErrorContains(t, err, "[stop when-failed]")
+	assert.Empty(t, w.Patches())
+}
+
 func TestPreserveReportsAFailedEvent(t *testing.T) {
 	w := newFakeBackend(newDeletedMachine(withoutDeletion(v1alpha1.MachineRunning)))
 	out, _, err := w.runPreserve(t.Context(), errors.New("forbidden"), "shop/m-1")
@@ -157,7 +179,7 @@ func TestPreserveReportsAFailedEvent(t *testing.T) {
 func TestPreserveCommandHasAllFlags(t *testing.T) {
 	c, _, err := PreserveCommand(kubecli.NewEnvironment()).Find(nil)
 	require.NoError(t, err)
-	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop"} {
+	for _, flag := range []string{"kubeconfig", "namespace", "reason", "as-user", "stop", "when-failed"} {
 		assert.NotNil(t, c.Flag(flag), flag)
 	}
 }

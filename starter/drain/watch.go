@@ -13,6 +13,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	observe "millwright/observe/drain"
+	"millwright/process/commandline"
 	"millwright/starter/kubecli"
 )
 
@@ -22,13 +23,14 @@ func (f *drainCommand) watchCommand() *cobra.Command {
 		Use:   "watch MACHINE",
 		Short: "Follow a machine until it is gone, or a drain until it has ended",
 		Long: `watch shows what explain shows, again and again, until the machine is gone. For a machine that is not being deleted, it ends
-with the drain. If the output is not a terminal, it prints a line for each change. Ctrl-C ends it without an error.`,
+with the drain. If the output is not a terminal, it prints a line for each change. A signal
+such as Ctrl-C ends it with exit code 130 or 143, because the end of the drain is not known.`,
 		Example: `  millwright drain watch shop/m-1
   millwright drain watch m-1 -n shop --interval 10s`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			r, err := f.newMachineReader(c, args[0])
+			r, err := f.newMachineReader(c, args)
 			if err != nil {
 				return err
 			}
@@ -46,7 +48,9 @@ with the drain. If the output is not a terminal, it prints a line for each chang
 func (e machineReader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
 	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
 	var uid types.UID
-	return kubecli.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+	ended := false
+	err := kubecli.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+		defer func() { ended = ended || over }()
 		switch {
 		case uid == "" && err != nil:
 			return true, err
@@ -64,6 +68,10 @@ func (e machineReader) watchDrain(ctx context.Context, out io.Writer, interval t
 		}
 		return false, nil
 	})
+	if err == nil && !ended {
+		return commandline.InterruptedError(ctx, fmt.Sprintf("the drain of %s is not known to be over", e.key))
+	}
+	return err
 }
 
 // drainOutcome describes how the last drain of a machine that is not being deleted ended.

@@ -105,7 +105,7 @@ func TestWatchEndsAfterADrainWithoutDeletion(t *testing.T) {
 	}
 }
 
-func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
+func TestWatchFailsAfterASignal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newFakeBackend()
 	w.MachineClient.PrependReactor("get", "machines", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -113,14 +113,14 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 		return true, nil, errors.New("interrupted")
 	})
 	_, err := w.run(ctx, "watch", "shop/m-1")
-	require.NoError(t, err)
+	require.EqualError(t, err, "the drain of shop/m-1 is not known to be over: context canceled")
 
 	ctx, cancel = context.WithCancel(t.Context())
 	w = newFakeBackend(newDeletedMachine(withRemovalMeans("Evict")))
 	w.Temporal = newTemporalWithOpenDrain()
 	w.Temporal.QueryAnswer = newBlockedOverview()
 	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
-	require.NoError(
+	require.ErrorIs(
 		t,
 		machineReader{
 			newMachineKey("shop", "m-1"),
@@ -133,6 +133,7 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 			out,
 			time.Hour,
 		),
+		context.Canceled,
 	)
 	assert.Contains(t, out.String(), "Drain Evict")
 }

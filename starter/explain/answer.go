@@ -28,8 +28,10 @@ type explanation struct {
 	Notes []string `json:"notes,omitempty"`
 	// the pending activities of the object's workflow
 	PendingActivities []pendingActivity `json:"calls,omitempty"`
-	Counts            *counts           `json:"counts,omitempty"`   // set only for a deployment or a set
-	Machines          []waitingMachine  `json:"machines,omitempty"` // the waiting machines of a deployment or a set
+	// address of the page in Temporal's UI; empty if the address of the UI is not known
+	Page     string           `json:"page,omitempty"`
+	Counts   *counts          `json:"counts,omitempty"`   // set only for a deployment or a set
+	Machines []waitingMachine `json:"machines,omitempty"` // the waiting machines of a deployment or a set
 }
 
 // step is the current step of an object, and its reason to wait. For a deployment or a set, Goal and Next are empty:

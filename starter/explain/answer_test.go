@@ -140,7 +140,7 @@ func TestCommandsInSentence(t *testing.T) {
 		Cause:         "`x` is full",
 		Since:         clitest.LastChangeTime,
 		Command:       "kubectl edit pdb -n shop web",
-		NextEvent:     explain.PhraseForms{Singular: "the pods still on its node are deleted"},
+		NextEvent:     explain.Event{PhraseForms: explain.PhraseForms{Singular: "the pods still on its node are deleted"}},
 		NextEventTime: clitest.Now,
 	}
 	second := explain.WaitState{Cause: "nobody approves", Command: "millwright rollout approve shop/web --reason …"}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -65,6 +66,27 @@ func TestHeartbeatsCommandNamesInactiveProcesses(t *testing.T) {
 		_, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", "millwright")
 		require.ErrorContains(t, err, "read Lease millwright-worker: forbidden")
 	})
+}
+
+func TestHeartbeatsAsJSON(t *testing.T) {
+	w := clitest.NewFakeBackend()
+	w.ClusterClient = kubefake.NewClientset(
+		newLease("millwright-worker", 46*time.Second),
+		newLease("millwright-bridge", 21*time.Second),
+	)
+	out, err := w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "--lease-namespace", "millwright", "-o", "json")
+	require.ErrorContains(t, err, "No worker has been at work since ")
+	var got struct{ Items []heartbeatAnswer }
+	require.NoError(t, json.Unmarshal([]byte(out), &got))
+	require.Len(t, got.Items, 2)
+	assert.Equal(t, "worker", got.Items[0].Process)
+	assert.False(t, got.Items[0].IsAtWork)
+	assert.Contains(t, got.Items[0].Message, "No worker has been at work since ")
+	assert.Equal(t, heartbeatAnswer{
+		Process: "bridge", IsAtWork: true, IsOverdue: true, RenewedAt: clitest.Now.Add(-21 * time.Second),
+	}, got.Items[1])
+	_, err = w.Run(t.Context(), HeartbeatsCommand(w.Environment()), "-o", "json", "--address", "127.0.0.1:0")
+	require.EqualError(t, err, "--address serves probes, and prints nothing: leave out --output")
 }
 
 func TestHeartbeatProbesReportReadiness(t *testing.T) {

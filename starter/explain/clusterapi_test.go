@@ -130,9 +130,9 @@ func TestExplainReadsClusterAPIObjects(t *testing.T) {
 	}
 	for arg, want := range map[string]string{
 		"machineset/theirs":                "there is no machineset theirs in namespace shop",
-		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop; what happened to a machine that is gone: `millwright ui machine/theirs-a -n shop`",
+		"machine/theirs-a":                 "there is no machine theirs-a in namespace shop; what happened to a machine that is gone: `millwright history shop/theirs-a`",
 		"mcs/pool":                         "there is no machineset pool in namespace shop",
-		"machineset.example.com/pool":      `unknown kind "machineset.example.com": the kinds are mcd, mcs, mc, mcc and node; and no namespace machineset.example.com has an object pool`,
+		"machineset.example.com/pool":      `unknown kind "machineset.example.com": use mcd, mcs, mc, mcc or node; and namespace machineset.example.com has no object pool`,
 		"machineset.cluster.x-k8s.io/none": "there is no machineset.cluster.x-k8s.io none in namespace shop",
 	} {
 		w := newBackendWithBothAPIGroups()
@@ -182,7 +182,7 @@ func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
 	w.DiscoveryCount = 0
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A")
 	require.NoError(t, err)
-	assert.Contains(t, out, "3 objects in motion, 2 of them blocked\n")
+	assert.Contains(t, out, "1 pool in motion, 1 of them blocked\n")
 	assert.Equal(t, 1, w.DiscoveryCount)
 }
 
@@ -225,12 +225,13 @@ func TestTopListsClusterAPIObjects(t *testing.T) {
 	w := newBackendWithBothAPIGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
-	assert.Equal(t, "4 objects in motion, 4 of them blocked\n"+
-		"NAMESPACE   OBJECT                             STEP              SINCE   DEADLINE   WAITS FOR\n"+
-		"shop        mcd/web                            -                 -       -          1 of 2 machines waits for its instance\n"+
-		"shop        machine.cluster.x-k8s.io/pool-b    await-hooks       15m     -          the hook "+preDrainHook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+preDrainHook+"-`\n"+
-		"shop        machineset.cluster.x-k8s.io/pool   delete-machines   15m     -          1 of 3 machines waits to leave\n"+
-		"shop        mc/web-b                           create-instance   15m     -          no room (since …)\n", out)
+	assert.Equal(t, "2 pools in motion, 2 of them blocked\n\n"+
+		"BLOCKED  hook "+preDrainHook+"\n"+
+		"  shop/pool (machineset)   1 of 3 machines   for 15m   until a person acts\n"+
+		"    the hook "+preDrainHook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+preDrainHook+"-`\n\n"+
+		"BLOCKED  no quota or capacity\n"+
+		"  shop/web   1 of 3 machines   for 15m   until a person acts\n"+
+		"    no room (since …)\n", out)
 
 	names, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)
@@ -248,7 +249,7 @@ func TestTopListsClusterAPIObjects(t *testing.T) {
 	require.NoError(t, err, "the other objects are known")
 	assert.Equal(
 		t,
-		"nothing is in motion; what is in motion of Cluster API is not known: list machine sets of Cluster API: forbidden\n",
+		"nothing is in motion in namespace bar; 3 objects in other namespaces: `millwright top -A`; what is in motion of Cluster API is not known: list machine sets of Cluster API: forbidden\n",
 		out,
 	)
 }

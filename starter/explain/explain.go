@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -30,8 +29,9 @@ import (
 type explainCommand struct {
 	kubecli.ObjectFlags
 	temporalFlags    kubecli.TemporalFlags
-	clusterName      string // name of the installation; if empty, the name in the object's status or in the workers' Lease
-	targetKubeconfig string // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
+	temporalUI       kubecli.TemporalUI // empty: explain prints no address
+	clusterName      string             // name of the installation; if empty, the name in the object's status or in the workers' Lease
+	targetKubeconfig string             // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
 	output           kubecli.OutputFormat
 }
 
@@ -48,7 +48,8 @@ and YAML have the same as fields, with all machines that wait.
 
 KIND is machinedeployment (mcd), machineset (mcs), machine (mc), machineclass (mcc) or node. Without KIND, explain takes the
 first object with the name, in this order. Of Cluster API, explain knows the deployments and sets that Millwright reconciles, and their
-machines. If both API groups have an object with the name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
+machines. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line has the address of the page in Temporal's UI.
+If both API groups have an object with the name, name the group, too: machineset.cluster.x-k8s.io/web or machineset.machine.sapcloud.io/web.`,
 		Example: `  millwright explain mcd/web -n shop
   millwright explain machine/shop/web-7f9c4-x2b8q
   millwright explain machineset.cluster.x-k8s.io/md-0-7f9c4 -n shop
@@ -62,8 +63,8 @@ machines. If both API groups have an object with the name, name the group, too: 
 	}
 	x.RegisterFlags(c)
 	x.temporalFlags.RegisterFlags(c)
-	c.Flags().
-		StringVar(&x.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the object's status or in the Lease millwright-worker")
+	x.temporalUI.RegisterFlag(c, "")
+	kubecli.RegisterClusterName(c.Flags(), &x.clusterName)
 	x.output.RegisterTextFlag(c)
 	c.Flags().
 		StringVar(&x.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster with the nodes; default: the cluster with the machines")
@@ -89,20 +90,22 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 	)
 	down = append(down, missing...)
 	if x.output != kubecli.OutputText {
-		return x.output.Encode(out, newExplanation(s, slices.Concat(down, troubles, notes), calls))
+		answer := newExplanation(s, slices.Concat(down, troubles, notes), calls)
+		answer.Page = x.pageOrNone(ctx, clients, s)
+		return x.output.Encode(out, answer)
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
+			_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, kubecli.Paint(out, kubecli.ToneWarning, line))
+		_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
-			kubecli.Paint(
+			paintFirstWords(
 				out,
 				kubecli.ToneWarning,
 				fmt.Sprintf(
@@ -113,11 +116,35 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 			),
 		)
 	}
-	_, _ = fmt.Fprintln(out, kubecli.Paint(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
+	_, _ = fmt.Fprintln(out, paintFirstWords(out, s.tone(), s.sentence(len(down) == 0 && !s.isStatusOutdated())))
 	for _, line := range append(notes, list.Map(calls, func(c pendingActivity) string { return c.statusLine(x.Now()) })...) {
 		_, _ = fmt.Fprintln(out, line)
 	}
-	return s.writeTable(out, x.Now())
+	if err := s.writeTable(out, x.Now()); err != nil {
+		return err
+	}
+	if page := x.pageOrNone(ctx, clients, s); page != "" {
+		_, _ = fmt.Fprintln(out, "\npage: "+page)
+	}
+	return nil
+}
+
+// pageOrNone returns the address of the object's page in Temporal's UI; empty if the address of the UI, or the
+// installation, is not known.
+func (x *explainCommand) pageOrNone(ctx context.Context, clients kubecli.Clients, s *subject) string {
+	installation := x.findInstallation(ctx, clients, s)
+	if x.temporalUI == "" || installation == "" || s.workflowKind == "" {
+		return ""
+	}
+	page, _ := x.pageOfObject(ctx, s, installation, "") // the notes of explain say that Temporal does not answer
+	return page
+}
+
+// paintFirstWords paints the first two words of a line, which name the object or the process.
+func paintFirstWords(out io.Writer, tone kubecli.Tone, line string) string {
+	kind, rest, _ := strings.Cut(line, " ")
+	name, rest, more := strings.Cut(rest, " ")
+	return kubecli.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
 }
 
 // findSubject reads the named object. The name is NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME, which lists
@@ -140,7 +167,8 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 		return s, err
 	case given && !known:
 		return nil, fmt.Errorf(
-			"unknown kind %q: the kinds are mcd, mcs, mc, mcc and node; and no namespace %[1]s has an object %s",
+			"%w; and namespace %s has no object %s",
+			kubecli.UnknownKindError(x.Namespace, func(kubecli.NamedKind) bool { return true }),
 			x.Namespace,
 			name,
 		)
@@ -154,6 +182,11 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 			func(k kubecli.NamedKind) bool { return k.Kind == request.KindMachine },
 		)
 	}
+	missing.hint = clients.SimilarNameHint(
+		ctx,
+		list.Map(kinds, func(k kubecli.NamedKind) request.Kind { return k.Kind }),
+		missing.key,
+	)
 	return nil, missing
 }
 
@@ -161,14 +194,16 @@ func (x *explainCommand) findSubject(ctx context.Context, clients kubecli.Client
 type objectMissingError struct {
 	kind         string // kind on the command line; empty if the user named no kind
 	key          types.NamespacedName
-	canBeMachine bool // the name can be the name of a Machine of Millwright
+	canBeMachine bool   // the name can be the name of a Machine of Millwright
+	hint         string // clause with the object that the user may have meant; empty if there is none
 }
 
 func (e objectMissingError) Error() string {
 	if e.kind == "node" {
-		return "there is no node " + e.key.Name
+		return "there is no node " + e.key.Name + e.hint
 	}
-	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace)
+	text := fmt.Sprintf("there is no %s %s in namespace %s", cmp.Or(e.kind, "object"), e.key.Name, e.key.Namespace) +
+		e.hint
 	return text + phrase.TextIf(e.canBeMachine, "%s", kubecli.DeletedMachineHint(e.key))
 }
 

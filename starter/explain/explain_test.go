@@ -373,20 +373,22 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 }
 
 func TestTopPrintsActiveObjects(t *testing.T) {
+	const blocked = "1 pool in motion, 1 of them blocked\n\n" +
+		"BLOCKED  no quota or capacity\n" +
+		"  shop/web   1 of 3 machines   for 15m   until a person acts\n" +
+		"    no room (since …)\n"
 	for name, row := range map[string]struct {
 		args []string
 		says string
 	}{
-		"everything": {[]string{"-n", "shop"}, "3 objects in motion, 2 of them blocked\n" +
-			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
-			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
-			"shop        mc/web-b   create-instance   15m     -          no room (since …)\n" +
-			"shop        mc/web-a   create-instance   15m     -          no room (since …)\n"},
-		"what stands still": {[]string{"-A", "--blocked"}, "2 objects in motion, 2 of them blocked\n" +
-			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
-			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
-			"shop        mc/web-b   create-instance   15m     -          no room (since …)\n"},
-		"nothing": {[]string{"-n", "bar"}, "nothing is in motion\n"},
+		"everything":        {[]string{"-n", "shop"}, blocked},
+		"what stands still": {[]string{"-A", "--blocked"}, blocked},
+		"all objects": {[]string{"-n", "shop", "-o", "wide"}, "1 pool in motion, 1 of them blocked\n" +
+			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR                                WORKFLOW\n" +
+			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance   -\n" +
+			"shop        mc/web-b   create-instance   15m     -          no room (since …)                        garden/machine/shop/web-a/uid-m\n" +
+			"shop        mc/web-a   create-instance   15m     -          no room (since …)                        garden/machine/shop/web-a/uid-m\n"},
+		"nothing here": {[]string{"-n", "bar"}, "nothing is in motion in namespace bar; 3 objects in other namespaces: `millwright top -A`\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := clitest.NewFakeBackend(newPoolObjects()...)
@@ -401,10 +403,12 @@ func TestExplainReportsUnknownObjects(t *testing.T) {
 	w := clitest.NewFakeBackend(newPoolObjects()...)
 	w.ClusterClient = kubefake.NewClientset()
 	for arg, want := range map[string]string{
-		"pod/web": `unknown kind "pod": the kinds are mcd, mcs, mc, mcc and node; and no namespace pod has an object web`,
+		"pod/web": `unknown kind "pod": use mcd, mcs, mc, mcc or node; and namespace pod has no object web`,
 		"mcd/no":  "there is no machinedeployment no in namespace shop",
-		"mc/no":   "there is no machine no in namespace shop; what happened to a machine that is gone: `millwright ui machine/no -n shop`",
+		"mc/no":   "there is no machine no in namespace shop; what happened to a machine that is gone: `millwright history shop/no`",
 		"node/no": "there is no node no",
+		"mdc/web": `unknown kind "mdc": use mcd, mcs, mc, mcc or node; did you mean mcd?; and namespace mdc has no object web`,
+		"mcd/wbe": "there is no machinedeployment wbe in namespace shop; did you mean web?",
 	} {
 		_, err := w.Run(t.Context(), Command(w.Environment()), arg, "-n", "shop")
 		require.EqualError(t, err, want)

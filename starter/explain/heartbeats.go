@@ -32,8 +32,14 @@ type processKind struct {
 	missingMessage string        // message if no Lease was ever renewed
 }
 
-// WorkerProcess is the value of Heartbeat.Process for the workers.
-const WorkerProcess = "worker"
+// WorkerProcess and BridgeProcess are the values of Heartbeat.Process.
+const (
+	WorkerProcess = "worker"
+	BridgeProcess = "bridge"
+)
+
+// LeaseBridges is the name of the Lease of the bridges.
+const LeaseBridges = "millwright-bridge"
 
 // processKinds are the kinds of processes of an installation. A bridge renews its Lease every 15 to 17 s; a worker
 // renews it every 15 s with a request timeout of 5 s. Therefore, overdueAfter is 20 s. downAfter is two to three
@@ -45,7 +51,7 @@ var processKinds = []processKind{
 		"No worker has ever been at work: no Lease millwright-worker was ever renewed.",
 	},
 	{
-		"bridge", "millwright-bridge", 17 * time.Second, 20 * time.Second, 45 * time.Second,
+		BridgeProcess, LeaseBridges, 17 * time.Second, 20 * time.Second, 45 * time.Second,
 		"No bridge has been at work since %s: nobody sees changes until one is.",
 		"No bridge has ever been at work: no Lease millwright-bridge was ever renewed.",
 	},

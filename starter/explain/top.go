@@ -30,10 +30,13 @@ func TopCommand(e kubecli.Environment) *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "List everything in motion and what it waits for: blocked objects first, then by the time that they have waited",
-		Long: `top lists the machines, sets and deployments that have work in progress: the step, since when, when something happens without a person,
-and what they wait for. Blocked objects come first, then those that have waited longest. top reads the API server alone. Of Cluster API, it lists the
-deployments and sets that Millwright reconciles, and their machines.
+		Short: "Show everything in motion and what it waits for: first each cause that blocks something, then the other pools",
+		Long: `top shows the pools that have work in progress. A pool is a deployment, a set without a deployment, or a machine without a set. First
+comes each cause that blocks something, with one line for each pool: how many of its machines wait, for how long, and until when. The
+sentence below the lines says why, what happens without a person, and which command changes it. Then come the other pools in motion. top
+reads the API server alone. Of Cluster API, it shows the deployments and sets that Millwright reconciles.
+
+The other formats list each machine, set and deployment of its own: blocked objects first, then those that have waited longest.
 
 Without worker and bridge nobody writes a status. So top reads their heartbeats, too: it says if one is overdue, and the exit code is 1 if
 no worker or no bridge is at work. While Temporal does not answer, no worker is at work. top begins with a line for each worker or bridge
@@ -87,8 +90,11 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 
 // activeObjects are the objects that have work in progress at one moment.
 type activeObjects struct {
-	objects []activeObject // in the order of the list
-	now     time.Time
+	objects   []activeObject // in the order of the list
+	pools     poolTree
+	namespace string // namespace of the objects; empty: all namespaces
+	elsewhere int    // objects in motion in other namespaces, if none is in motion in the namespace
+	now       time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
 	downSentences []string
 	// clauses about processes that are down, overdue or unknown; without ages, because an age changes all the time
@@ -99,8 +105,15 @@ type activeObjects struct {
 type activeObject struct {
 	Namespace string              `json:"namespace"`
 	Object    string              `json:"object"` // KIND/NAME
+	Pool      string              `json:"pool"`   // KIND/NAME of the deployment, or of the set or machine without one
 	Operation *v1alpha1.Operation `json:"operation"`
+
+	pool  pool
+	cause string // why the object waits, without its name; empty for sets and deployments
 }
+
+// key returns the name of the object itself.
+func (o activeObject) key() pool { return pool{o.Namespace, o.Object} }
 
 // readActiveObjects reads all objects that have work in progress.
 func (x *explainCommand) readActiveObjects(
@@ -108,36 +121,62 @@ func (x *explainCommand) readActiveObjects(
 	clients kubecli.Clients,
 	blocked bool,
 ) (activeObjects, error) {
-	api, found := clients.MachineClient.MachineV1alpha1(), activeObjects{objects: []activeObject{}, now: x.Now()}
+	found := activeObjects{now: x.Now(), namespace: x.Namespace}
 	found.addHeartbeats(ctx, clients.Leases)
-	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
-		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
-			found.objects = append(found.objects, activeObject{o.GetNamespace(), kind + "/" + o.GetName(), operation})
+	if err := found.addObjects(ctx, clients, blocked); err != nil {
+		return found, err
+	}
+	if len(found.objects) == 0 && found.namespace != "" {
+		elsewhere := activeObjects{now: found.now}
+		if elsewhere.addObjects(ctx, clients, blocked) == nil { // the user may have rights in the namespace alone
+			found.elsewhere = len(elsewhere.objects)
 		}
 	}
-	deployments, err := api.MachineDeployments(x.Namespace).List(ctx, metav1.ListOptions{})
+	return found, nil
+}
+
+// addObjects reads the objects of the namespace that have work in progress.
+func (m *activeObjects) addObjects(ctx context.Context, clients kubecli.Clients, blocked bool) error {
+	api := clients.MachineClient.MachineV1alpha1()
+	m.objects, m.pools = []activeObject{}, newPoolTree()
+	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation, cause string) {
+		m.pools.add(kind, o)
+		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
+			m.objects = append(m.objects, activeObject{
+				Namespace: o.GetNamespace(), Object: kind + "/" + o.GetName(), Operation: operation, cause: cause,
+			})
+		}
+	}
+	deployments, err := api.MachineDeployments(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return found, fmt.Errorf("list machine deployments: %w", err)
+		return fmt.Errorf("list machine deployments: %w", err)
 	}
 	for i := range deployments.Items {
-		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation)
+		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation, "")
 	}
-	sets, err := api.MachineSets(x.Namespace).List(ctx, metav1.ListOptions{})
+	sets, err := api.MachineSets(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return found, fmt.Errorf("list machine sets: %w", err)
+		return fmt.Errorf("list machine sets: %w", err)
 	}
 	for i := range sets.Items {
-		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation)
+		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation, "")
 	}
-	machines, err := api.Machines(x.Namespace).List(ctx, metav1.ListOptions{})
+	machines, err := api.Machines(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return found, fmt.Errorf("list machines: %w", err)
+		return fmt.Errorf("list machines: %w", err)
 	}
 	for i := range machines.Items {
-		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
+		of := newMemberMachine(&machines.Items[i], nil, m.now)
+		add("mc", &machines.Items[i], of.operation, of.currentWait.Cause)
 	}
-	found.addClusterAPIObjects(ctx, clients, x.Namespace, add)
-	slices.SortStableFunc(found.objects, func(a, b activeObject) int {
+	m.addClusterAPIObjects(ctx, clients, m.namespace, add)
+	m.pools.countMachines()
+	for i := range m.objects {
+		o := &m.objects[i]
+		o.pool = m.pools.poolOf(o.key())
+		o.Pool = o.pool.object
+	}
+	slices.SortStableFunc(m.objects, func(a, b activeObject) int {
 		return cmp.Or(
 			list.CompareFalseFirst(
 				len(a.Operation.BlockedBy) == 0,
@@ -148,7 +187,7 @@ func (x *explainCommand) readActiveObjects(
 			strings.Compare(a.Object, b.Object),
 		)
 	})
-	return found, nil
+	return nil
 }
 
 // addHeartbeats reads the heartbeats of the workers and the bridges. If the workers or the bridges are down, no status
@@ -210,7 +249,7 @@ func (m activeObjects) downProcessError() error {
 	)
 }
 
-// writeList writes the list. In the table formats, the summary is above the table.
+// writeList writes the list. In the formats of tables, the summary comes first.
 func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) error {
 	l := kubecli.Listing{
 		Items:       m.objects,
@@ -229,6 +268,9 @@ func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) err
 			return err
 		}
 	}
+	if len(m.objects) > 0 && output == kubecli.OutputTable {
+		return m.writeCauses(out)
+	}
 	for _, o := range m.objects {
 		operation := o.Operation
 		kind, name, _ := strings.Cut(o.Object, "/")
@@ -245,20 +287,33 @@ func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) err
 			operation.Step,
 			kubecli.AgeText(operation.Since.Time, m.now),
 			kubecli.ClockText(cache.TimeOrZero(operation.Deadline), m.now),
-			operation.WaitsFor,
+			cmp.Or(operation.Summary, operation.WaitsFor),
 		})
 	}
 	return output.Write(out, l)
 }
 
-// summary counts the objects with work in progress, and explains why the counts may be wrong.
+// summary counts the pools with work in progress, and explains why the counts may be wrong.
 func (m activeObjects) summary() string {
-	stuck := list.CountWhere(m.objects, func(o activeObject) bool { return len(o.Operation.BlockedBy) > 0 })
-	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.CountText(len(m.objects), "object"), stuck)
+	pools, blocked := map[pool]bool{}, map[pool]bool{}
+	for _, o := range m.objects {
+		pools[o.pool] = true
+		if len(o.Operation.BlockedBy) > 0 {
+			blocked[o.pool] = true
+		}
+	}
+	text := fmt.Sprintf("%s in motion, %d of them blocked", phrase.CountText(len(pools), "pool"), len(blocked))
 	switch {
 	case len(m.objects) > 0:
 	case len(m.downSentences) > 0 || len(m.problemLines) > 0:
 		text = "no status says that something is in motion"
+	case m.namespace != "":
+		text = fmt.Sprintf("nothing is in motion in namespace %s", m.namespace) +
+			phrase.TextIf(
+				m.elsewhere > 0,
+				"; %s in other namespaces: `millwright top -A`",
+				phrase.CountText(m.elsewhere, "object"),
+			)
 	default:
 		text = "nothing is in motion"
 	}

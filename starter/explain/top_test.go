@@ -28,11 +28,11 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		says   string
 		fails  string
 	}{
-		"both are at work": {[]runtime.Object{newLease(worker, 20*time.Second), newLease(bridge, 20*time.Second)}, []string{"-n", "bar"}, "nothing is in motion\n", ""},
+		"both are at work": {[]runtime.Object{newLease(worker, 20*time.Second), newLease(bridge, 20*time.Second)}, []string{"-n", "bar"}, "nothing is in motion in namespace bar; 3 objects in other namespaces: `millwright top -A`\n", ""},
 		"a heartbeat is overdue": {
 			[]runtime.Object{newLease(worker, 21*time.Second), newLease(bridge, time.Second)},
 			[]string{"-n", "bar"},
-			"nothing is in motion; the worker may be down: its last heartbeat was at 14:05:46 UTC, and one is due each 15s\n", "",
+			"nothing is in motion in namespace bar; 3 objects in other namespaces: `millwright top -A`; the worker may be down: its last heartbeat was at 14:05:46 UTC, and one is due each 15s\n", "",
 		},
 		"no worker": {
 			[]runtime.Object{newLease(worker, 15*time.Minute), newLease(bridge, time.Second)},
@@ -43,10 +43,10 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		"no bridge, and objects that were in motion": {
 			[]runtime.Object{newLease(worker, time.Second)},
 			[]string{"-n", "shop", "--blocked"},
-			"2 objects in motion, 2 of them blocked; no bridge is at work\n" +
-				"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR\n" +
-				"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance\n" +
-				"shop        mc/web-b   create-instance   15m     -          no room (since …)\n",
+			"1 pool in motion, 1 of them blocked; no bridge is at work\n\n" +
+				"BLOCKED  no quota or capacity\n" +
+				"  shop/web   1 of 3 machines   for 15m   until a person acts\n" +
+				"    no room (since …)\n",
 			"what is in motion now is not known: No bridge has ever been at work: no Lease millwright-bridge was ever renewed. `millwright doctor` says what to do",
 		},
 		"for a program": {
@@ -105,7 +105,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(
 			t,
-			"nothing is in motion; whether a worker is at work is not known: read Lease millwright-worker: forbidden; "+
+			"nothing is in motion in namespace default; whether a worker is at work is not known: read Lease millwright-worker: forbidden; "+
 				"whether a bridge is at work is not known: read Lease millwright-bridge: forbidden\n",
 			out,
 		)

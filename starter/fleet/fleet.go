@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,8 +43,7 @@ func Command(e kubecli.Environment) *cobra.Command {
   millwright fleet move shop --shard 2`,
 	}
 	f.access.RegisterFlags(c)
-	c.PersistentFlags().
-		StringVar(&f.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.PersistentFlags(), &f.clusterName)
 	c.AddCommand(f.listCommand(), f.moveCommand())
 	return c
 }
@@ -54,13 +52,13 @@ func (f *fleetCommand) listCommand() *cobra.Command {
 	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
-		Short: "List the namespaces: state of the target cluster, machines, machines in motion and stuck, shard and worker",
+		Short: "List the namespaces: state of the target cluster, machines, machines in motion and blocked, shard and worker",
 		Long: `list shows each namespace with Machines, with a target cluster or with a shard. Namespaces whose target cluster is not connected, and
-namespaces that nobody serves, come first; then those with stuck machines. STATE is Served or Unserved: an unserved namespace has no
+namespaces that nobody serves, come first; then those with blocked machines. STATE is Served or Unserved: an unserved namespace has no
 shard, or its shard has no live worker or no live bridge, and -o wide shows which; STATE is empty if the installation has one shard or
 you may not list Leases. TARGET is the state that the worker reports: Ready, Connecting, Missing (no usable kubeconfig), Held (the guard
 of the autoscaler is scaled to 0) or Unavailable (the API server does not answer); "shared" means the target cluster of all
-namespaces. STUCK is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
+namespaces. BLOCKED is the number of machines that wait for something that only a person or a deadline ends. OLDEST is the time that the
 oldest operation has taken.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -80,7 +78,7 @@ type row struct {
 	Since        *metav1.Time      `json:"since,omitempty"`       // start of the target's state
 	MachineCount int               `json:"machines"`              // number of Machines
 	ActiveCount  int               `json:"inMotion"`              // number of Machines with an operation
-	BlockedCount int               `json:"stuck"`                 // number of Machines whose operation is blocked
+	BlockedCount int               `json:"blocked"`               // number of Machines whose operation is blocked
 	OldestSince  *metav1.Time      `json:"oldestSince,omitempty"` // start of the oldest operation
 	ShardNumber  *int              `json:"shard,omitempty"`       // number of the shard; absent: the namespace has no shard yet
 	Worker       string            `json:"worker,omitempty"`      // worker that serves the namespace; empty: none, or not known
@@ -131,7 +129,7 @@ func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output
 	l := kubecli.Listing{
 		Items: rows,
 		Table: [][]any{{
-			"NAMESPACE", "STATE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "STUCK", "OLDEST", "SHARD", "WORKER",
+			"NAMESPACE", "STATE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "BLOCKED", "OLDEST", "SHARD", "WORKER",
 		}},
 		WideColumns: [][]any{{"WHY"}},
 		EmptyText:   "there is no namespace with Machines, MachineSets or MachineDeployments",
@@ -363,7 +361,7 @@ func readHolders(
 	return holders, true, err
 }
 
-// sortedRows returns the rows: unwell namespaces first, then those with the most stuck machines, then by name.
+// sortedRows returns the rows: unwell namespaces first, then those with the most blocked machines, then by name.
 func (t table) sortedRows() []row {
 	rows := make([]row, 0, len(t))
 	for _, r := range t {

@@ -98,11 +98,11 @@ func TestListShowsUnhealthyNamespacesFirst(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(
 		t,
-		`NAMESPACE   STATE      TARGET        SINCE   MACHINES   IN MOTION   STUCK   OLDEST   SHARD   WORKER   WHY
-bank        Unserved   Unavailable   120m    1          0           0       -        0       -        no live worker serves shard 0; connection refused
-late        Unserved   shared        -       0          0           0       -        -       -        the namespace has no shard
-quiet       Unserved   shared        -       1          0           0       -        2       w-1      no live bridge serves shard 2
-shop        Served     Ready         60s     3          2           1       60m      1       w-1      -
+		`NAMESPACE   STATE      TARGET        SINCE   MACHINES   IN MOTION   BLOCKED   OLDEST   SHARD   WORKER   WHY
+bank        Unserved   Unavailable   120m    1          0           0         -        0       -        no live worker serves shard 0; connection refused
+late        Unserved   shared        -       0          0           0         -        -       -        the namespace has no shard
+quiet       Unserved   shared        -       1          0           0         -        2       w-1      no live bridge serves shard 2
+shop        Served     Ready         60s     3          2           1         60m      1       w-1      -
 `,
 		out,
 	)

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"millwright/process/commandline"
 )
 
 // ClusterAccess has kubectl's flags for the cluster that a command works on.
@@ -23,6 +25,7 @@ func (a *ClusterAccess) RegisterFlags(c *cobra.Command) {
 	c.PersistentFlags().
 		StringVar(&a.Kubeconfig, "kubeconfig", "", "kubeconfig of the cluster that holds the machines; default: the files of KUBECONFIG, else ~/.kube/config")
 	c.PersistentFlags().StringVar(&a.Context, "context", "", "context of the kubeconfig; default: its current context")
+	commandline.MarkConnectionFlags(c.PersistentFlags(), "kubeconfig", "context")
 }
 
 func (a ClusterAccess) config() clientcmd.ClientConfig {

@@ -90,6 +90,23 @@ func (c *ClusterAPIReader) ListSets(ctx context.Context, namespace string) ([]cl
 	return slices.DeleteFunc(found.Items, func(s clusterv1.MachineSet) bool { return !capi.IsMarkedByMillwright(&s) }), nil
 }
 
+// MachineExists reports whether a machine of Millwright or of Cluster API exists.
+func (c Clients) MachineExists(ctx context.Context, key types.NamespacedName) (bool, error) {
+	_, err := c.MachineClient.MachineV1alpha1().Machines(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err == nil, err
+	}
+	served, err := c.ClusterAPI.IsServed()
+	if err != nil || !served {
+		return false, err
+	}
+	_, err = c.ClusterAPI.Client().Machines(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // ListDeployments is ListSets for deployments.
 func (c *ClusterAPIReader) ListDeployments(
 	ctx context.Context,

@@ -2,6 +2,7 @@ package kubecli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/decide/request"
 )
 
@@ -78,11 +80,76 @@ func KindsWithName(word string) []NamedKind {
 	return list.Filter(Kinds, func(k NamedKind) bool { return k.HasName(word) })
 }
 
+// kindsLike returns the kinds of both API groups that have the same names as a kind.
+func kindsLike(kind request.Kind) (kinds []request.Kind) {
+	at := slices.IndexFunc(Kinds, func(k NamedKind) bool { return k.Kind == kind })
+	for _, k := range Kinds {
+		if at >= 0 && k.Names[0] == Kinds[at].Names[0] {
+			kinds = append(kinds, k.Kind)
+		}
+	}
+	return kinds
+}
+
+// UnknownKindError returns the error for a word that is no kind. The error names the short names of the kinds that a
+// command accepts, and the name that the user may have meant.
+func UnknownKindError(word string, accepts func(NamedKind) bool) error {
+	var short, all []string
+	for _, k := range list.Filter(Kinds, accepts) {
+		all = append(all, k.Names...)
+		if name := k.Names[min(2, len(k.Names)-1)]; !k.BelongsToClusterAPI() {
+			if k.Kind == KindNode {
+				name = k.Names[0]
+			}
+			short = append(short, name)
+		}
+	}
+	closest := phrase.ClosestName(strings.ToLower(word), all)
+	return fmt.Errorf(
+		"unknown kind %q: use %s%s",
+		word,
+		strings.Join(short[:len(short)-1], ", ")+phrase.TextIf(len(short) > 1, " or ")+short[len(short)-1],
+		phrase.TextIf(closest != "", "; did you mean %s?", closest),
+	)
+}
+
+// maxSimilarNamespaces is how many namespaces with an object of the name a hint names.
+const maxSimilarNamespaces = 3
+
+// SimilarNameHint returns a clause with the object that a person may have meant who named an object of these kinds that
+// does not exist: one of the same name in another namespace, or one of a similar name in the namespace. The clause
+// begins with a semicolon; it is empty if there is no such object, or if the user may not list the objects.
+func (c Clients) SimilarNameHint(ctx context.Context, kinds []request.Kind, key types.NamespacedName) string {
+	var here, elsewhere []string
+	for _, kind := range kinds {
+		found := listObjectKeys(ctx, c, metav1.NamespaceAll, kind)
+		if found == nil { // the user may be allowed to list the objects of this namespace only
+			found = listObjectKeys(ctx, c, key.Namespace, kind)
+		}
+		for _, other := range found {
+			switch {
+			case other.Namespace == key.Namespace || other.Namespace == "":
+				here = append(here, other.Name)
+			case other.Name == key.Name:
+				elsewhere = append(elsewhere, other.Namespace)
+			}
+		}
+	}
+	slices.Sort(here)
+	slices.Sort(elsewhere)
+	if elsewhere = slices.Compact(elsewhere); len(elsewhere) > 0 {
+		return "; there is one in " + phrase.SingularOrPlural(len(elsewhere), "namespace ", "namespaces ") +
+			phrase.JoinNames(elsewhere, maxSimilarNamespaces, ", ")
+	}
+	closest := phrase.ClosestName(key.Name, here)
+	return phrase.TextIf(closest != "", "; did you mean %s?", closest)
+}
+
 // CompleteName implements cobra.CompletionFunc. CompleteName offers the objects of the kind in the forms that ParseKey
 // parses: NAME in the namespace of the flag, and NAMESPACE/NAME. If the cluster does not answer, CompleteName offers
 // nothing.
 func (o *ObjectFlags) CompleteName(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
+	if len(args) > 1 || len(args) == 1 && !o.hasName(args[0]) {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return o.completions(c, typed, []request.Kind{o.Kind}), cobra.ShellCompDirectiveNoFileComp
@@ -96,7 +163,12 @@ func (o *ObjectFlags) CompleteKindAndName(
 	typed string,
 ) (offered []string, directive cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		known := KindsWithName(args[0])
+		if len(args) > 1 || len(known) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		kinds := list.Map(known, func(k NamedKind) request.Kind { return k.Kind })
+		return o.completions(c, typed, kinds), cobra.ShellCompDirectiveNoFileComp
 	}
 	word, name, given := strings.Cut(typed, "/")
 	if known := KindsWithName(word); given && len(known) > 0 {

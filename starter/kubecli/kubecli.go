@@ -71,17 +71,32 @@ func (o *ObjectFlags) ResolveNamespace() (err error) {
 	return err
 }
 
-// ParseKey parses the name of an object, and sets Group. The name has the form NAMESPACE/NAME, NAME (in the namespace
-// of the flag), KIND/NAMESPACE/NAME (as lists print it with -o name), or KIND.GROUP/NAME.
-func (o *ObjectFlags) ParseKey(c *cobra.Command, text string) (types.NamespacedName, error) {
+// ParseKey parses the argument that names an object, and sets Group. The argument has the form NAMESPACE/NAME, NAME (in
+// the namespace of the flag), KIND/NAME, KIND/NAMESPACE/NAME (as lists print it with -o name), or KIND.GROUP/NAME. The
+// kind may also be an argument of its own, as in kubectl: KIND NAME. ObjectArgs must have accepted args.
+func (o *ObjectFlags) ParseKey(c *cobra.Command, args []string) (types.NamespacedName, error) {
 	o.Group = ""
-	namespace, name, both := strings.Cut(text, "/")
-	word, group, grouped := strings.Cut(namespace, ".")
-	same := slices.ContainsFunc(KindsWithName(word), func(k NamedKind) bool { return k.Kind == o.Kind })
-	if same && both && len(KindsWithName(namespace)) > 0 && (grouped || strings.Contains(name, "/")) {
-		o.Group, text = group, name
-		namespace, name, both = strings.Cut(text, "/")
+	word, text := "", args[len(args)-1]
+	if len(args) > 1 {
+		word = args[0]
+	} else if first, rest, both := strings.Cut(text, "/"); both && (o.hasName(first) || strings.Contains(rest, "/")) {
+		word, text = first, rest
 	}
+	switch kinds := KindsWithName(word); {
+	case word == "":
+	case o.hasName(word):
+		_, o.Group, _ = strings.Cut(word, ".")
+	case len(kinds) > 0:
+		return types.NamespacedName{}, fmt.Errorf(
+			"%q names a %s, and no %s",
+			strings.Join(args, " "),
+			kinds[0].Names[0],
+			o.Kind,
+		)
+	default:
+		return types.NamespacedName{}, UnknownKindError(word, o.hasKind)
+	}
+	namespace, name, both := strings.Cut(text, "/")
 	if !both {
 		namespace, name = o.Namespace, text
 	}
@@ -99,9 +114,29 @@ func (o *ObjectFlags) ParseKey(c *cobra.Command, text string) (types.NamespacedN
 	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }
 
-// FindObject reads an object of a kind with the method Get of its client. The returned error wraps the error of Get.
+// hasName reports whether a word names the kind of the objects.
+func (o *ObjectFlags) hasName(word string) bool {
+	return slices.ContainsFunc(KindsWithName(word), o.hasKind)
+}
+
+// hasKind reports whether the commands work on objects of a kind. A kind of Cluster API counts as the kind of the same
+// name.
+func (o *ObjectFlags) hasKind(k NamedKind) bool {
+	return slices.ContainsFunc(Kinds, func(own NamedKind) bool {
+		return own.Kind == o.Kind && own.Names[0] == k.Names[0]
+	})
+}
+
+// ObjectArgs accepts the arguments that name one object: [KIND/][NAMESPACE/]NAME, or KIND NAME.
+func ObjectArgs(c *cobra.Command, args []string) error {
+	return cobra.RangeArgs(1, 2)(c, args)
+}
+
+// FindObject reads an object of a kind with the method Get of its client. The returned error wraps the error of Get. If
+// the object does not exist, the error names the object that the user may have meant.
 func FindObject[T any](
 	ctx context.Context,
+	clients Clients,
 	kind request.Kind,
 	key types.NamespacedName,
 	get func(context.Context, string, metav1.GetOptions) (*T, error),
@@ -109,7 +144,7 @@ func FindObject[T any](
 	object, err := get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, notFoundError{kind, key, err}
+		return nil, notFoundError{kind, key, clients.SimilarNameHint(ctx, kindsLike(kind), key), err}
 	case err != nil:
 		return nil, fmt.Errorf("get %s %s: %w", kind, key, err)
 	}
@@ -121,6 +156,7 @@ func FindObject[T any](
 type notFoundError struct {
 	kind request.Kind
 	key  types.NamespacedName
+	hint string // clause with the object that the user may have meant; empty if there is none
 	error
 }
 
@@ -129,7 +165,7 @@ func (e notFoundError) Error() string {
 		"there is no %s %s",
 		e.kind,
 		e.key,
-	) + phrase.TextIf(
+	) + e.hint + phrase.TextIf(
 		e.kind == request.KindMachine,
 		"%s",
 		DeletedMachineHint(e.key),
@@ -141,9 +177,8 @@ func (e notFoundError) Unwrap() error { return e.error }
 // DeletedMachineHint returns the clause with the command that shows the history of a machine that is gone.
 func DeletedMachineHint(machine types.NamespacedName) string {
 	return fmt.Sprintf(
-		"; what happened to a machine that is gone: `millwright ui machine/%s -n %s`",
-		machine.Name,
-		machine.Namespace,
+		"; what happened to a machine that is gone: `millwright history %s`",
+		machine,
 	)
 }
 

@@ -56,12 +56,12 @@ func (o *ObjectFlags) RequestCommand(h CommandHelp, read subjectReader) *cobra.C
 	r, to := NewRequest(o.Kind, h.Name), int64(0)
 	c := &cobra.Command{
 		Use: fmt.Sprintf("%s %s", h.Name, strings.ToUpper(string(o.Kind))), Short: h.Short, Long: h.Long, Example: h.Example,
-		Args: cobra.ExactArgs(1), ValidArgsFunction: o.CompleteName,
+		Args: ObjectArgs, ValidArgsFunction: o.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("to-revision") {
 				r.Revision = &to
 			}
-			return o.SendRequest(c, args[0], r, read)
+			return o.SendRequest(c, args, r, read)
 		},
 	}
 	flags := c.Flags()
@@ -114,9 +114,9 @@ func (r *Request) RegisterActorFlags(c *cobra.Command) {
 		StringVar(&r.Actor, "as-user", "", "actor of the request; default: the login name, or, for root, the user of the kubeconfig")
 }
 
-// SendRequest writes a request on the object of this name.
-func (o *ObjectFlags) SendRequest(c *cobra.Command, name string, r Request, read subjectReader) error {
-	key, err := o.ParseKey(c, name)
+// SendRequest writes a request on the object that the arguments name, as for ParseKey.
+func (o *ObjectFlags) SendRequest(c *cobra.Command, args []string, r Request, read subjectReader) error {
+	key, err := o.ParseKey(c, args)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (o *ObjectFlags) SendRequest(c *cobra.Command, name string, r Request, read
 		return err
 	}
 	if r.Actor == "" && c.Flags().Lookup("as-user") != nil {
-		r.Actor = cmp.Or(actorName(c.Context(), clients), "somebody")
+		r.Actor = cmp.Or(ActorName(c.Context(), clients), "somebody")
 	}
 	return requestWriter{clients, read, o.Now, c.InOrStdin(), c.OutOrStdout()}.writeRequest(c.Context(), key, r)
 }
@@ -252,12 +252,28 @@ func (w requestWriter) createEvent(ctx context.Context, s Subject, r Request, d 
 	return nil
 }
 
+// NextStep is a command that a person can use now, as JSON and YAML show it.
+type NextStep struct {
+	Purpose string `json:"purpose"` // what the command is for, such as "To go on"
+	Command string `json:"command"`
+}
+
+// NextSteps splits lines of the form "PURPOSE: COMMAND".
+func NextSteps(lines []string) (steps []NextStep) {
+	for _, line := range lines {
+		purpose, command, _ := strings.Cut(line, ": ")
+		steps = append(steps, NextStep{purpose, command})
+	}
+	return steps
+}
+
 // ErrNotConfirmed means that the user did not answer yes.
 var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 
 // askForConfirmation asks the user to confirm a write that cannot be undone.
 func (w requestWriter) askForConfirmation(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
+	FlushScreen(w.out)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

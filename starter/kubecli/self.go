@@ -42,9 +42,9 @@ func (c Clients) IsAllowed(ctx context.Context, verb, resource string) (bool, er
 	return answer.Status.Allowed, nil
 }
 
-// actorName returns the login name of the person who makes a request. If the login name is empty or is root, which
-// several people may share, actorName returns the user of the kubeconfig.
-func actorName(ctx context.Context, c Clients) string {
+// ActorName returns the login name of the person who makes a request. If the login name is empty or is root, which
+// several people may share, ActorName returns the user of the kubeconfig.
+func ActorName(ctx context.Context, c Clients) string {
 	login := os.Getenv("USER")
 	if login != "" && login != "root" || c.UserReviews == nil {
 		return login

@@ -5,24 +5,60 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"millwright/api/v1alpha1"
+	"millwright/decide/list"
 	"millwright/observe/cache"
 )
 
-// WriteTable writes rows in columns. An empty cell is written as a dash.
+// StateWord is a cell of a table with the word for a state. On a terminal, the word has the colour of its tone.
+type StateWord struct {
+	Tone Tone
+	Word string
+}
+
+// columnGap is the number of spaces between two columns.
+const columnGap = 3
+
+// WriteTable writes rows in columns. An empty cell is written as a dash. Package tabwriter would count the characters of
+// a colour as part of the column.
 func WriteTable(out io.Writer, rows [][]any) error {
-	columns := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = cmp.Or(fmt.Sprint(cell), "-")
+	texts := list.Map(rows, func(row []any) []string {
+		return list.Map(row, func(cell any) string { return cellText(out, cell) })
+	})
+	var widths []int
+	for _, row := range texts {
+		for i, text := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], visibleLength(text))
 		}
-		_, _ = fmt.Fprintln(columns, strings.Join(cells, "\t"))
 	}
-	return columns.Flush()
+	for _, row := range texts {
+		var line strings.Builder
+		for i, text := range row {
+			line.WriteString(text)
+			if i < len(row)-1 {
+				line.WriteString(strings.Repeat(" ", widths[i]+columnGap-visibleLength(text)))
+			}
+		}
+		if _, err := fmt.Fprintln(out, line.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cellText returns the text of a cell; a dash for an empty cell.
+func cellText(out io.Writer, cell any) string {
+	if state, is := cell.(StateWord); is && state.Word != "" {
+		return Paint(out, state.Tone, state.Word)
+	} else if is {
+		return "-"
+	}
+	return cmp.Or(fmt.Sprint(cell), "-")
 }
 
 // machineTable prints machines. On a terminal, machineTable redraws the table; otherwise, it prints a line for each

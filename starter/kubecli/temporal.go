@@ -6,11 +6,13 @@ import (
 	"log/slog"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/sdk/client"
 	"go.temporal.io/sdk/log"
 
 	"millwright/observe/taskqueue"
+	"millwright/process/commandline"
 	"millwright/process/connection"
 )
 
@@ -19,7 +21,10 @@ type TemporalFlags struct{ connection.Flags }
 
 // RegisterFlags adds the flags to a command and its subcommands.
 func (f *TemporalFlags) RegisterFlags(c *cobra.Command) {
-	f.Register(c.PersistentFlags())
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.Register(own)
+	commandline.MarkConnectionFlags(own)
+	c.PersistentFlags().AddFlagSet(own)
 }
 
 // DialTemporal returns a client that connects with its first request. The client logs nothing, because the commands
@@ -46,3 +51,4 @@ func CountPollers(
 ) (int, error) {
 	return taskqueue.CountPollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
 }
+

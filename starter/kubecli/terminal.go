@@ -9,6 +9,9 @@ import (
 
 // IsTerminal reports whether the output goes to a terminal.
 func IsTerminal(out io.Writer) bool {
+	if _, is := out.(*Screen); is {
+		return true
+	}
 	file, ok := out.(*os.File)
 	if !ok {
 		return false

@@ -19,6 +19,27 @@ func TestRootCommandFindsSubcommands(t *testing.T) {
 	}
 }
 
+// Every command is in a group of the help, except those that cobra adds and the list of common flags.
+func TestCommandsAreInGroups(t *testing.T) {
+	for _, c := range rootCommand().Commands() {
+		if c.Name() != "options" {
+			assert.NotEmpty(t, c.GroupID, c.Name())
+		}
+	}
+}
+
+func TestOptionsDescribesTheConnection(t *testing.T) {
+	var out bytes.Buffer
+	c := rootCommand()
+	c.SetArgs([]string{"options"})
+	c.SetOut(&out)
+	require.NoError(t, c.Execute())
+	for _, flag := range []string{"kubeconfig", "context", "cluster-name", "temporal-address", "temporal-tls-ca-path", "payload-keys-path"} {
+		assert.Contains(t, out.String(), "--"+flag+" ")
+	}
+	assert.NotContains(t, out.String(), "--output")
+}
+
 func TestVersionFlag(t *testing.T) {
 	var out bytes.Buffer
 	c := rootCommand()

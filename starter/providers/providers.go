@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -47,8 +46,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	}
 	p.RegisterFlags(c)
 	p.temporalFlags.RegisterFlags(c)
-	c.PersistentFlags().
-		StringVar(&p.clusterName, "cluster-name", os.Getenv("CLUSTER_NAME"), "name of the installation: the value of --cluster-name of worker and bridge; default: the name in the Lease millwright-worker")
+	kubecli.RegisterClusterName(c.PersistentFlags(), &p.clusterName)
 	c.AddCommand(p.listCommand(), p.checkCommand())
 	return c
 }
@@ -101,8 +99,18 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 	}
 	items := []classRow{}
 	l := kubecli.Listing{
-		Table:     [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
-		EmptyText: "there is no MachineClass",
+		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
+	}
+	if len(classes.Items) == 0 {
+		l.EmptyText = p.EmptyListText(ctx, clients, "there is no MachineClass", func(ctx context.Context) (int, error) {
+			all, err := clients.MachineClient.MachineV1alpha1().
+				MachineClasses(metav1.NamespaceAll).
+				List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return 0, fmt.Errorf("list MachineClasses: %w", err)
+			}
+			return len(all.Items), nil
+		})
 	}
 	slices.SortFunc(classes.Items, func(a, b v1alpha1.MachineClass) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -180,34 +188,40 @@ func countMachines(
 const checkTimeout = 90 * time.Second
 
 func (p *providerCommand) checkCommand() *cobra.Command {
-	return &cobra.Command{
+	var output kubecli.OutputFormat
+	c := &cobra.Command{
 		Use:   "check CLASS",
 		Short: "Ask the provider of a class once whether it can use the class",
 		Long: `check lets the worker of the class's provider read the class and its Secrets, and ask the cloud once. It says what is wrong: no worker,
 a missing Secret, an endpoint that does not answer, refused credentials. It creates and changes nothing; whether a quota is used up
 shows only when an instance is created (list shows such machines).
 
-The exit code is 0 if the provider can use the class, and 1 otherwise. If no worker carries the check out within 90 seconds, the command
-fails.`,
-		Args:              cobra.ExactArgs(1),
+The exit code is 0 if the provider can use the class, and 1 otherwise, also with -o json or yaml. If no worker carries the check out within 90
+seconds, the command fails.`,
+		Example: `  millwright provider check shop/small
+  millwright provider check mcc small -n shop -o json`,
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: p.CompleteName,
-		RunE:              func(c *cobra.Command, args []string) error { return p.checkClass(c, args[0]) },
+		RunE:              func(c *cobra.Command, args []string) error { return p.checkClass(c, args, output) },
 	}
+	output.RegisterTextFlag(c)
+	return c
 }
 
-func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
+func (p *providerCommand) checkClass(c *cobra.Command, args []string, output kubecli.OutputFormat) error {
 	ctx := c.Context()
 	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
 		return err
 	}
 	defer temporal.Close()
-	key, err := p.ParseKey(c, text)
+	key, err := p.ParseKey(c, args)
 	if err != nil {
 		return err
 	}
 	class, err := kubecli.FindObject(
 		ctx,
+		clients,
 		p.Kind,
 		key,
 		clients.MachineClient.MachineV1alpha1().MachineClasses(key.Namespace).Get,
@@ -262,7 +276,35 @@ func (p *providerCommand) checkClass(c *cobra.Command, text string) error {
 		}
 		return late
 	}
-	return printCheckResult(c.OutOrStdout(), in, result)
+	return writeCheckResult(c.OutOrStdout(), output, in, result)
+}
+
+// checkAnswer is the result of a check in JSON and YAML.
+type checkAnswer struct {
+	Namespace     string `json:"namespace"`
+	Class         string `json:"class"`
+	Provider      string `json:"provider"`
+	IsUsable      bool   `json:"usable"`            // the provider can use the class
+	Message       string `json:"message,omitempty"` // why the provider cannot use the class
+	Reason        string `json:"reason,omitempty"`  // the provider's reason in one word; empty: the provider gave none
+	NoWorker      bool   `json:"noWorker,omitempty"`
+	InstanceCount int    `json:"instances"` // number of instances that the cloud lists
+}
+
+// writeCheckResult writes the result of a check in a format, and returns an error if the provider cannot use the class.
+func writeCheckResult(out io.Writer, output kubecli.OutputFormat, in check.Input, r check.Result) error {
+	if output == kubecli.OutputText {
+		return printCheckResult(out, in, r)
+	}
+	failed := printCheckResult(io.Discard, in, r)
+	a := checkAnswer{
+		Namespace: in.Class.Namespace, Class: in.Class.Name, Provider: in.Provider,
+		IsUsable: failed == nil, Message: r.Failure, NoWorker: r.NoWorker, InstanceCount: r.Instances,
+	}
+	if r.Problem != nil {
+		a.Message, a.Reason = r.Problem.Message, r.Problem.Reason
+	}
+	return errors.Join(output.Encode(out, a), failed)
 }
 
 // printCheckResult prints the result of a check, and returns an error if the provider cannot use the class.

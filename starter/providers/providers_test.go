@@ -19,6 +19,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/provider"
 	"millwright/starter/clitest"
+	"millwright/starter/kubecli"
 	"millwright/workflows/check"
 	"millwright/workflows/run"
 )
@@ -60,6 +61,40 @@ func TestPrintCheckResult(t *testing.T) {
 			require.EqualError(t, err, row.fail)
 		})
 	}
+}
+
+func TestCheckResultAsJSON(t *testing.T) {
+	in := check.Input{Class: kube.Ref{Namespace: "shop", Name: "small"}, Provider: "incus"}
+	var out bytes.Buffer
+	require.NoError(
+		t,
+		writeCheckResult(&out, kubecli.OutputJSON, in, check.Result{CheckResult: cloud.CheckResult{Instances: 3}}),
+	)
+	assert.JSONEq(t, `{"namespace":"shop","class":"small","provider":"incus","usable":true,"instances":3}`, out.String())
+	out.Reset()
+	denied := check.Result{
+		CheckResult: cloud.CheckResult{Problem: &kube.Problem{Reason: "PermissionDenied", Message: "not authorized"}},
+	}
+	require.ErrorContains(t, writeCheckResult(&out, kubecli.OutputJSON, in, denied), "cannot use class shop/small")
+	assert.JSONEq(
+		t,
+		`{"namespace":"shop","class":"small","provider":"incus","usable":false,"message":"not authorized","reason":"PermissionDenied","instances":0}`,
+		out.String(),
+	)
+	out.Reset()
+	require.Error(
+		t,
+		writeCheckResult(&out, kubecli.OutputYAML, in, check.Result{NoWorker: true, Failure: "nobody answers"}),
+	)
+	assert.Contains(t, out.String(), "message: nobody answers\n")
+	assert.Contains(t, out.String(), "noWorker: true\n")
+}
+
+func TestProviderListWithoutClassesNamesTheNamespace(t *testing.T) {
+	w := clitest.NewFakeBackend(&v1alpha1.MachineClass{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "small"}})
+	out, err := w.Run(t.Context(), Command(w.Environment()), "list", "--cluster-name", "prod")
+	require.NoError(t, err)
+	assert.Equal(t, "there is no MachineClass in namespace default; 1 elsewhere: -A\n", out)
 }
 
 func TestCheckTimesOutWithoutAWorker(t *testing.T) {

@@ -34,7 +34,13 @@ func (l deploymentReader) readClusterAPIDeployment(ctx context.Context, meant bo
 		return nil, err
 	}
 	client := l.clients.ClusterAPI.Client()
-	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, client.Deployments(l.key.Namespace).Get)
+	d, err := kubecli.FindObject(
+		ctx,
+		l.clients,
+		request.KindMachineDeployment,
+		l.key,
+		client.Deployments(l.key.Namespace).Get,
+	)
 	switch {
 	case apierrors.IsNotFound(err) && !meant:
 		return nil, nil
@@ -76,6 +82,7 @@ func (f clusterAPIDeployment) asTree(now time.Time) deploymentTree {
 		kind:                 "machinedeployment" + group,
 		argument:             "machinedeployment" + group + "/" + kubecli.KeyOfObject(d),
 		resource:             "machinedeployments" + group,
+		setResource:          "machineset" + group,
 		machineResource:      "machines" + group,
 		templateWord:         "template",
 		listDeletionsCommand: "millwright top -n " + d.Namespace,

@@ -18,6 +18,7 @@ import (
 
 func (f *rolloutCommand) historyCommand() *cobra.Command {
 	var revision int64
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "history DEPLOYMENT",
 		Short: "List the revisions of a deployment, or show the template of one",
@@ -25,24 +26,26 @@ func (f *rolloutCommand) historyCommand() *cobra.Command {
 FORMERLY has its former revisions. CHANGE-CAUSE is the deployment's annotation kubernetes.io/change-cause from the time of the revision.
 If the revision was pinned to an earlier revision, CHANGE-CAUSE also says why and since when.
 
---revision prints the template of a revision as YAML, in the form of the deployment's spec.template.`,
+--revision prints the template of a revision as YAML, in the form of the deployment's spec.template; with -o json or yaml, the template is a
+field beside its revision and set.`,
 		Example: `  millwright rollout history shop/web
   millwright rollout history shop/web --revision 6`,
-		Args:              cobra.ExactArgs(1),
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.readSnapshot(c, args[0])
+			s, err := f.readSnapshot(c, args)
 			switch {
 			case err != nil:
 				return err
 			case c.Flags().Changed("revision"):
-				return s.writeTemplate(c.OutOrStdout(), revision)
+				return s.writeTemplate(c.OutOrStdout(), revision, output)
 			default:
-				return s.writeHistory(c.OutOrStdout())
+				return s.writeHistory(c.OutOrStdout(), output)
 			}
 		},
 	}
 	c.Flags().Int64Var(&revision, "revision", 0, "show the template of this revision")
+	output.RegisterFlag(c)
 	return c
 }
 
@@ -60,12 +63,15 @@ func (s snapshot) setIndicesByRevision() []int {
 }
 
 // writeHistory writes the table of revisions.
-func (s snapshot) writeHistory(out io.Writer) error {
-	if len(s.facts.Sets) == 0 {
-		_, err := fmt.Fprintf(out, "deployment %s has no revision yet\n", s.key())
-		return err
+func (s snapshot) writeHistory(out io.Writer, output kubecli.OutputFormat) error {
+	answers := s.revisionAnswers()
+	l := kubecli.Listing{
+		Items: answers, EmptyText: fmt.Sprintf("deployment %s has no revision yet", s.key()), Table: s.historyRows(),
 	}
-	return kubecli.WriteTable(out, s.historyRows())
+	for _, a := range answers {
+		l.Names = append(l.Names, s.tree.setResource+"/"+s.tree.object.GetNamespace()+"/"+a.Set)
+	}
+	return output.Write(out, l)
 }
 
 // historyRows returns the header and a row for each revision, the newest revision last.
@@ -82,17 +88,16 @@ func (s snapshot) historyRows() [][]any {
 			"CHANGE-CAUSE",
 		},
 	}
-	for _, i := range s.setIndicesByRevision() {
-		set, facts := s.tree.Sets[i], s.facts.Sets[i]
+	for _, a := range s.revisionAnswers() {
 		rows = append(rows, []any{
-			revisionCell(facts.Revision),
-			facts.History,
-			set.name,
-			phrase.ClockText(set.createdAt, s.now),
-			set.replicas,
-			set.templateName,
-			yesOrEmptyCell(i == s.currentSetIndex()),
-			kubecli.CollapseSpaces(strings.Join(phrase.NonEmptyTexts(set.changeCause, set.pinReason), "; ")),
+			revisionCell(a.Revision),
+			strings.Join(a.Formerly, ","),
+			a.Set,
+			phrase.ClockText(a.CreatedAt, s.now),
+			a.Replicas,
+			a.Template,
+			yesOrEmptyCell(a.Current),
+			strings.Join(phrase.NonEmptyTexts(a.ChangeCause, kubecli.CollapseSpaces(a.Failed)), "; "),
 		})
 	}
 	return rows
@@ -100,7 +105,7 @@ func (s snapshot) historyRows() [][]any {
 
 // writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had
 // the revision formerly.
-func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
+func (s snapshot) writeTemplate(out io.Writer, revision int64, output kubecli.OutputFormat) error {
 	i := slices.IndexFunc(
 		s.facts.Sets,
 		func(set rollout.MachineSet) bool { return revision != 0 && set.Revision == revision },
@@ -116,6 +121,9 @@ func (s snapshot) writeTemplate(out io.Writer, revision int64) error {
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
 	set := s.tree.Sets[i]
+	if output == kubecli.OutputJSON || output == kubecli.OutputYAML {
+		return output.Encode(out, templateAnswer{s.facts.Sets[i].Revision, set.name, s.source.templateOfSet(i)})
+	}
 	text, err := yaml.Marshal(s.source.templateOfSet(i))
 	if err != nil {
 		return fmt.Errorf("write the template of set %s: %w", set.name, err)

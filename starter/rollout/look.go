@@ -39,17 +39,13 @@ type deploymentReader struct {
 }
 
 // newDeploymentReader returns a reader of the named deployment. The reader's clients connect on their first use.
-func (f *rolloutCommand) newDeploymentReader(c *cobra.Command, name string) (l deploymentReader, err error) {
-	l.now, l.actsAsMCM = f.Now, f.actsAsMCM
-	if l.key, err = f.ParseKey(c, name); err != nil {
+func (f *rolloutCommand) newDeploymentReader(c *cobra.Command, args []string) (l deploymentReader, err error) {
+	key, err := f.ParseKey(c, args)
+	if err != nil {
 		return l, err
 	}
-	l.apiGroup = f.Group
-	if l.clients, err = f.NewClients(f.ClusterAccess); err != nil || f.targetKubeconfig == "" {
-		return l, err
-	}
-	target, err := f.NewClients(kubecli.ClusterAccess{Kubeconfig: f.targetKubeconfig})
-	l.nodes = target.Core
+	l, err = f.newListReader()
+	l.key, l.apiGroup = key, f.Group
 	return l, err
 }
 
@@ -84,6 +80,7 @@ type deploymentTree struct {
 	kind                 string // kind of the deployment in the sentence of explain
 	argument             string // name of the deployment as an argument of millwright
 	resource             string // resource of the deployment, for kubectl
+	setResource          string // resource of the sets, as an argument of millwright
 	machineResource      string // resource of the machines, for kubectl
 	templateWord         string // what machines are made from: "class" or "template"
 	listDeletionsCommand string // command that lists the deployment's machines that are being deleted

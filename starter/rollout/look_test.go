@@ -249,17 +249,21 @@ func runCommandWithNodes(ctx context.Context, w *fakeBackend, nodes []runtime.Ob
 }
 
 func TestParseDeploymentName(t *testing.T) {
-	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}} {
+	for _, args := range [][]string{{"shop/web"}, {"web", "-n", "shop"}, {"web", "--namespace=shop"}, {"shop/web", "-n", "shop"}, {"mcd", "web", "-n", "shop"}, {"mcd/web", "-n", "shop"}, {"machinedeployment", "shop/web"}, {"machinedeployments.machine.sapcloud.io", "shop/web"}} {
 		out, err := completedPool().runCommand(t, append([]string{"status"}, args...)...)
 		require.NoError(t, err)
 		assert.Contains(t, out, "shop/web: revision 7 is complete.\n", args)
 	}
 	for args, message := range map[string]string{
 		"status web":                   "there is no deployment default/web",
+		"status wbe -n shop":           "there is no deployment shop/wbe; did you mean web?",
+		"status web -n shpo":           "there is no deployment shpo/web; there is one in namespace shop",
+		"status mc web -n shop":        `"mc web" names a machine, and no deployment`,
+		"status mdc web -n shop":       `unknown kind "mdc": use mcd; did you mean mcd?`,
 		"history shop/":                `"shop/" names no deployment: give NAME or NAMESPACE/NAME`,
-		"plan a/b/c":                   `"a/b/c" names no deployment`,
+		"plan a/b/c":                   `unknown kind "a": use mcd`,
 		"watch shop/web -n other":      "shop/web is in namespace shop, but --namespace says other",
-		"status":                       "accepts 1 arg",
+		"status":                       "accepts between 1 and 2 arg",
 		"watch shop/web --interval 0s": "--interval 0s is not positive",
 		"status shop/web --target-kubeconfig=other.yaml": "read kubeconfig other.yaml",
 	} {

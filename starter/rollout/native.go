@@ -31,7 +31,7 @@ type millwrightDeployment struct {
 // readMillwrightDeployment reads a deployment of machine.sapcloud.io with its sets, machines and nodes.
 func (l deploymentReader) readMillwrightDeployment(ctx context.Context) (deploymentSource, error) {
 	deployments := l.clients.MachineClient.MachineV1alpha1().MachineDeployments(l.key.Namespace)
-	d, err := kubecli.FindObject(ctx, request.KindMachineDeployment, l.key, deployments.Get)
+	d, err := kubecli.FindObject(ctx, l.clients, request.KindMachineDeployment, l.key, deployments.Get)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +75,7 @@ func (l deploymentReader) listSetsOfDeployment(
 		return nil, fmt.Errorf("list sets of deployment %s: %w", kubecli.KeyOfObject(d), err)
 	}
 	owned := controlledBy(d, cache.PointersToItems(sets.Items))
-	slices.SortFunc(owned, func(a, b *v1alpha1.MachineSet) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	return owned, nil
+	return sortedByAge(owned), nil
 }
 
 // controlledBy returns the objects that an owner controls.
@@ -129,6 +126,7 @@ func (f millwrightDeployment) asTree(_ time.Time) deploymentTree {
 		kind:                 "machinedeployment",
 		argument:             kubecli.KeyOfObject(d),
 		resource:             "machinedeployment",
+		setResource:          "machineset",
 		machineResource:      "machine",
 		templateWord:         "class",
 		listDeletionsCommand: "millwright drain list -n " + d.Namespace,

@@ -6,15 +6,21 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"millwright/api/v1alpha1"
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
 	"millwright/observe/cache"
+	"millwright/starter/kubecli"
 )
 
 // proposal is the input of a plan in addition to the deployment.
@@ -29,6 +35,7 @@ type proposal struct {
 func (f *rolloutCommand) planCommand() *cobra.Command {
 	var w proposal
 	var replicas int32
+	var output kubecli.OutputFormat
 	c := &cobra.Command{
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
@@ -40,8 +47,9 @@ alone. If the file does not set spec.replicas, the number of replicas stays as i
 --create is the time until a new machine is available, and --delete the time until a deleted machine is gone. With both, plan also
 shows the minimum time of the rollout: under the same bounds, no system can be faster.`,
 		Example: `  millwright rollout plan shop/web
-  millwright rollout plan shop/web -f pool.yaml --create 2m --delete 30s`,
-		Args:              cobra.ExactArgs(1),
+  millwright rollout plan shop/web -f pool.yaml --create 2m --delete 30s
+  millwright rollout plan shop/web -f pool.yaml -o json`,
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
 			if c.Flags().Changed("replicas") {
@@ -54,18 +62,22 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 			if err := w.validate(); err != nil {
 				return err
 			}
-			s, err := f.readSnapshot(c, args[0])
+			s, err := f.readSnapshot(c, args)
 			if err != nil {
 				return err
 			}
-			text, err := s.planText(w)
-			if err != nil {
+			p, err := s.plan(w)
+			switch {
+			case err != nil:
 				return err
+			case output != kubecli.OutputText:
+				return output.Encode(c.OutOrStdout(), p.answer())
 			}
-			_, err = io.WriteString(c.OutOrStdout(), text)
+			_, err = io.WriteString(c.OutOrStdout(), p.text())
 			return err
 		},
 	}
+	output.RegisterTextFlag(c)
 	flags := c.Flags()
 	flags.StringVarP(&w.file, "file", "f", "", "file with another spec of the deployment, with RolloutPolicies, or both")
 	flags.Int32Var(&replicas, "replicas", 0, "plan with this number of replicas instead of spec.replicas")
@@ -140,39 +152,95 @@ func (s snapshot) afterRollback() snapshot {
 	return newSnapshot(s.source.withTemplateOfSet(i, s.now), s.now)
 }
 
-// planText returns the plan as text. If the first step is not possible now, the text starts with the reason.
-func (s snapshot) planText(w proposal) (string, error) {
+// plan is the predicted rollout of a snapshot.
+type plan struct {
+	snapshot
+
+	notes    []string // lines before the steps
+	steps    []simulate.PredictedStep
+	end      string // line after the steps; empty if there is none
+	ends     bool   // the rollout is complete after the steps
+	duration time.Duration
+	refusal  string // why there are no steps at all; empty: steps may follow
+}
+
+// plan predicts the rollout. If the first step is not possible now, the notes start with the reason.
+func (s snapshot) plan(w proposal) (plan, error) {
 	s, err := s.withProposal(w)
 	if err != nil {
-		return "", err
+		return plan{}, err
 	}
-	var out bytes.Buffer
+	p := plan{snapshot: s}
 	switch o := s.facts; {
 	case o.Deleting || o.InvalidReason != "":
-		return s.statusSentence() + "\n", nil
+		p.refusal = s.statusSentence()
+		return p, nil
 	case o.Paused:
-		_, _ = fmt.Fprintln(&out, "It is paused: these steps follow when it resumes.")
+		p.notes = append(p.notes, "It is paused: these steps follow when it resumes.")
 	case o.HoldReason != "":
-		_, _ = fmt.Fprintf(&out, "It is held%s: these steps follow when it resumes.\n", phrase.ActorText(o.HoldReason))
+		p.notes = append(
+			p.notes,
+			fmt.Sprintf("It is held%s: these steps follow when it resumes.", phrase.ActorText(o.HoldReason)),
+		)
 	}
 	if s.decision.HoldBy == rollout.HeldByTurn {
-		_, _ = fmt.Fprintf(&out, "It waits for its turn: %s; these steps follow.\n", s.decision.Hold)
+		p.notes = append(p.notes, fmt.Sprintf("It waits for its turn: %s; these steps follow.", s.decision.Hold))
 	}
 	if policy := s.policyText(); policy != "" {
-		_, _ = fmt.Fprintf(&out, "%s applies.\n", policy)
+		p.notes = append(p.notes, policy+" applies.")
 	}
 	s = s.withoutPauseHoldAndRollback()
 	if s.decision.Rollback != nil {
-		_, _ = fmt.Fprintf(&out, "An undo comes first: %s.\n", s.decision.Why)
+		p.notes = append(p.notes, fmt.Sprintf("An undo comes first: %s.", s.decision.Why))
 	}
-	s = s.afterRollback()
-	if steps := simulate.PredictSteps(s.facts); len(steps) > 0 {
-		s.writeStepTable(&out, steps)
+	p.snapshot = s.afterRollback()
+	p.steps = simulate.PredictSteps(p.facts)
+	p.duration, p.ends = simulate.IdealDuration(p.facts, w.createDuration, w.deleteDuration)
+	if !w.hasDurations {
+		p.duration = 0
+	}
+	p.end = p.planEndText(w)
+	return p, nil
+}
+
+// text returns the plan as text.
+func (p plan) text() string {
+	if p.refusal != "" {
+		return p.refusal + "\n"
+	}
+	var out bytes.Buffer
+	for _, note := range p.notes {
+		_, _ = fmt.Fprintln(&out, note)
+	}
+	if len(p.steps) > 0 {
+		p.writeStepTable(&out, p.steps)
 	} else {
-		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", s.key(), s.machineCountsText())
+		_, _ = fmt.Fprintf(&out, "%s: nothing to do: %s.\n", p.key(), p.machineCountsText())
 	}
-	_, _ = out.WriteString(s.planEndText(w))
-	return out.String(), nil
+	_, _ = out.WriteString(p.end)
+	return out.String()
+}
+
+// answer returns the fields that JSON and YAML print for the plan.
+func (p plan) answer() planAnswer {
+	a := planAnswer{
+		Namespace: p.tree.object.GetNamespace(), Name: p.tree.object.GetName(),
+		Notes: p.notes, Steps: []planStep{}, End: strings.TrimSpace(p.end), Complete: p.ends,
+	}
+	if p.refusal != "" {
+		a.Notes = []string{p.refusal}
+		return a
+	}
+	if p.ends {
+		a.MinimumSeconds = p.duration.Seconds()
+	}
+	for _, set := range p.facts.Sets {
+		a.Now = append(a.Now, sizeItem{set.Name, set.Replicas})
+	}
+	for _, step := range p.steps {
+		a.Steps = append(a.Steps, planStep{step.Action, sizeItems(step.Sizes)})
+	}
+	return a
 }
 
 // planEndText explains why the plan does not complete the rollout. With --create and --delete, it returns how long the
@@ -198,4 +266,94 @@ func (s snapshot) planEndText(w proposal) string {
 	default:
 		return "The plan ends here, and the rollout is not complete.\n"
 	}
+}
+
+// errNoDeploymentInFile means that a file does not contain the deployment.
+var errNoDeploymentInFile = errors.New("no MachineDeployment")
+
+// readDeployment reads a changed deployment from a file that may also have other objects. The file must have exactly
+// one MachineDeployment with the deployment's name and API version, in the deployment's namespace or without a
+// namespace. An unknown field in the file is an error. The result sized is true if the file sets spec.replicas.
+func readDeployment[D any, P interface {
+	*D
+	metav1.Object
+}](file string, of P, api schema.GroupVersion,
+) (found P, sized bool, err error) {
+	documents, err := kubecli.ReadDocuments(file)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, document := range documents {
+		read, withSize, err := deploymentInDocument[D, P](document, of, api)
+		switch {
+		case err != nil:
+			return nil, false, fmt.Errorf("read %s: %w", file, err)
+		case read != nil && found != nil:
+			return nil, false, fmt.Errorf("%s holds MachineDeployment %s twice", file, kubecli.KeyOfObject(of))
+		case read != nil:
+			found, sized = read, withSize
+		}
+	}
+	if found == nil {
+		return nil, false, fmt.Errorf("%s holds %w %s", file, errNoDeploymentInFile, kubecli.KeyOfObject(of))
+	}
+	return found, sized, nil
+}
+
+// readPolicies returns the RolloutPolicies in a file that are in the namespace or have no namespace. An unknown field
+// in a policy is an error.
+func readPolicies(file, namespace string) ([]*v1alpha1.RolloutPolicy, error) {
+	documents, err := kubecli.ReadDocuments(file)
+	if err != nil {
+		return nil, err
+	}
+	var policies []*v1alpha1.RolloutPolicy
+	for _, document := range documents {
+		var head metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			return nil, fmt.Errorf("read %s: %w", file, err)
+		}
+		other := head.GroupVersionKind().Group != v1alpha1.SchemeGroupVersion.Group || head.Kind != "RolloutPolicy"
+		if other || head.Namespace != "" && head.Namespace != namespace {
+			continue
+		}
+		policy := &v1alpha1.RolloutPolicy{}
+		if err := yaml.UnmarshalStrict(document, policy); err != nil {
+			return nil, fmt.Errorf("read RolloutPolicy %s in %s: %w", head.Name, file, err)
+		}
+		policies = append(policies, policy)
+	}
+	return policies, nil
+}
+
+// deploymentInDocument returns the deployment if the YAML document has it, with the checks of readDeployment; nil if
+// the document has another object.
+func deploymentInDocument[D any, P interface {
+	*D
+	metav1.Object
+}](document []byte, of P, api schema.GroupVersion,
+) (found P, sized bool, err error) {
+	var object unstructured.Unstructured
+	if err := yaml.Unmarshal(document, &object.Object); err != nil {
+		return nil, false, err
+	}
+	kind := object.GroupVersionKind()
+	if kind.Group != api.Group || kind.Kind != "MachineDeployment" || object.GetName() != of.GetName() ||
+		object.GetNamespace() != "" && object.GetNamespace() != of.GetNamespace() {
+		return nil, false, nil
+	}
+	if kind.Version != api.Version {
+		return nil, false, fmt.Errorf(
+			"MachineDeployment %s has version %s: give it as %s",
+			object.GetName(),
+			kind.Version,
+			api,
+		)
+	}
+	found = new(D)
+	if err := yaml.UnmarshalStrict(document, found); err != nil {
+		return nil, false, err
+	}
+	_, sized, _ = unstructured.NestedFieldNoCopy(object.Object, "spec", "replicas")
+	return found, sized, nil
 }

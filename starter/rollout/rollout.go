@@ -20,7 +20,8 @@ same. The commands do not need Temporal; without Temporal, requests take effect 
 
 A deployment is given as NAMESPACE/NAME, or as NAME with --namespace. One of Cluster API that Millwright reconciles is found, too; if both
 API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESPACE/NAME. All clock times are UTC.`,
-		Example: `  millwright rollout status shop/web
+		Example: `  millwright rollout list -A
+  millwright rollout status shop/web
   millwright rollout plan shop/web
   millwright rollout start shop/web --reason "new base image"
   millwright rollout cancel shop/web --reason "machines do not join"
@@ -31,7 +32,7 @@ API groups have one of this name, give machinedeployment.cluster.x-k8s.io/NAMESP
 		StringVar(&f.targetKubeconfig, "target-kubeconfig", "", "kubeconfig of the cluster that the machines join as nodes; only in-place updates need it; empty: nodes are not read")
 	c.PersistentFlags().
 		BoolVar(&f.actsAsMCM, "as-mcm", false, "worker and bridge run with --as-mcm: minReadySeconds has no effect")
-	c.AddCommand(f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
+	c.AddCommand(f.listCommand(), f.statusCommand(), f.watchCommand(), f.historyCommand(), f.planCommand())
 	for _, h := range helpOfRequests() {
 		c.AddCommand(f.RequestCommand(h, f.readSubject))
 	}

@@ -296,7 +296,7 @@ func TestUselessRolloutRequestsAreRefused(t *testing.T) {
 		"pause shop/db":                    "there is no deployment shop/db",
 		"pause shop/":                      `"shop/" names no deployment: give NAME or NAMESPACE/NAME`,
 		"pause shop/web -n other":          "shop/web is in namespace shop, but --namespace says other",
-		"pause":                            "accepts 1 arg",
+		"pause":                            "accepts between 1 and 2 arg",
 		"cancel shop/web":                  "cancel needs a reason: --reason TEXT",
 		"undo shop/web --to-revision 2":    "revision 2 is the one that deployment shop/web has: it can go back to 1",
 		"undo shop/web --to-revision 9":    "deployment shop/web has no set of revision 9: it can go back to 1",

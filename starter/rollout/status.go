@@ -2,9 +2,11 @@ package rollout
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,10 @@ import (
 )
 
 func (f *rolloutCommand) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	var ui kubecli.TemporalUI
+	var w waiting
+	var output kubecli.OutputFormat
+	c := &cobra.Command{
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
 		Long: `status begins with the sentence of explain, if the deployment waits for something. The next line says what the rollout does next, or
@@ -21,25 +26,64 @@ what it waits for. Then come the numbers, the sets that have machines, the machi
 may help now. A bound that is a percentage is followed by its number of machines.
 
 status reads the API server and decides as the workers do, but changes nothing and does not need Temporal. The exit code is 0 in every
-state of the rollout.`,
+state of the rollout. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line has the address of the rollout's page in
+Temporal's UI.
+
+With --wait, status waits until the rollout is complete, and shows the status then; each change is a line on standard error. The exit code says
+how the wait ended: 0 complete; 1 the progress deadline or --timeout has passed, or the deployment is gone or invalid; 3 rolled back; 4 a person
+must act: a step waits for approval, or somebody has paused or holds the rollout. 130 and 143 mean that a signal ended the wait.`,
 		Example: `  millwright rollout status shop/web
-  millwright rollout status web -n shop --target-kubeconfig nodes.yaml`,
-		Args:              cobra.ExactArgs(1),
+  millwright rollout status web -n shop --target-kubeconfig nodes.yaml
+  millwright rollout status shop/web --wait --timeout 10m
+  millwright rollout status shop/web -o json`,
+		Args:              kubecli.ObjectArgs,
 		ValidArgsFunction: f.CompleteName,
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := f.readSnapshot(c, args[0])
-			if err != nil {
+			l, err := f.newDeploymentReader(c, args)
+			switch {
+			case err != nil:
 				return err
+			case !w.isWanted && c.Flags().Changed("timeout"):
+				return errors.New("--timeout is for --wait")
+			case !w.isWanted:
+				s, err := l.readSnapshot(c.Context())
+				if err != nil {
+					return err
+				}
+				return s.writeStatus(c.OutOrStdout(), output, ui)
 			}
-			_, err = io.WriteString(c.OutOrStdout(), s.statusText(append(s.advice(), s.followCommands()...)))
+			s, err := l.waitForRollout(c.Context(), c.ErrOrStderr(), w)
+			if s.source != nil {
+				err = errors.Join(err, s.writeStatus(c.OutOrStdout(), output, ui))
+			}
 			return err
 		},
 	}
+	c.Flags().BoolVar(&w.isWanted, "wait", false, "wait until the rollout is complete")
+	c.Flags().DurationVar(&w.timeout, "timeout", 0, "how long --wait waits; 0: without a limit")
+	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "time between two reads of --wait")
+	output.RegisterTextFlag(c)
+	ui.RegisterFlag(c, "")
+	return c
+}
+
+// writeStatus writes the status in a format.
+func (s snapshot) writeStatus(out io.Writer, output kubecli.OutputFormat, ui kubecli.TemporalUI) error {
+	advice := append(s.advice(), s.followCommands()...)
+	if output != kubecli.OutputText {
+		return output.Encode(out, s.answer(advice))
+	}
+	page, err := ui.PageLine("", s.tree.operation)
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(out, s.statusText(advice)+page)
+	return err
 }
 
 // readSnapshot reads the named deployment once.
-func (f *rolloutCommand) readSnapshot(c *cobra.Command, name string) (snapshot, error) {
-	l, err := f.newDeploymentReader(c, name)
+func (f *rolloutCommand) readSnapshot(c *cobra.Command, args []string) (snapshot, error) {
+	l, err := f.newDeploymentReader(c, args)
 	if err != nil {
 		return snapshot{}, err
 	}

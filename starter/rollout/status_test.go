@@ -96,6 +96,20 @@ func TestStatusBeginsWithTheSentenceOfExplain(t *testing.T) {
 	)
 }
 
+func TestStatusEndsWithThePageIfTheUIIsKnown(t *testing.T) {
+	p := waitingPool(func(d *v1alpha1.MachineDeployment) {
+		d.Status.CurrentOperation = &v1alpha1.Operation{WorkflowID: "garden/rollout/shop/web/u/7"}
+	})
+	out, err := p.runCommand(t, "status", "shop/web", "--ui-address", "https://ui")
+	require.NoError(t, err)
+	assert.True(t, strings.HasSuffix(
+		out, "\n\npage: https://ui/namespaces/millwright/workflows/garden%2Frollout%2Fshop%2Fweb%2Fu%2F7\n",
+	), out)
+	out, err = p.runCommand(t, "status", "shop/web")
+	require.NoError(t, err)
+	assert.NotContains(t, out, "page: ")
+}
+
 func TestStatusOfACompleteRollout(t *testing.T) {
 	out, err := completedPool().runCommand(t, "status", "shop/web")
 	require.NoError(t, err)

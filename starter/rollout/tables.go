@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"millwright/decide/list"
-	"millwright/decide/rollout"
 	"millwright/decide/rollout/simulate"
 	"millwright/starter/kubecli"
 )
@@ -29,12 +28,7 @@ func (s snapshot) writeSetTable(out io.Writer) {
 // setRows returns the header, a row for the current set, and a row for each other set with machines or with replicas
 // above 0, the newest revision first; rest is the number of the other sets. Without a row, setRows returns nil.
 func (s snapshot) setRows() (rows [][]any, rest int) {
-	var shown []int
-	for _, i := range slices.Backward(s.setIndicesByRevision()) {
-		if set := s.facts.Sets[i]; i == s.currentSetIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
-			shown = append(shown, i)
-		}
-	}
+	shown := s.shownSets()
 	if len(shown) == 0 {
 		return nil, 0
 	}
@@ -52,16 +46,24 @@ func (s snapshot) setRows() (rows [][]any, rest int) {
 		},
 	}
 	for _, i := range shown {
-		set := s.facts.Sets[i]
+		a := s.setAnswer(i)
 		rows = append(rows, []any{
-			revisionCell(set.Revision), set.Name, set.Replicas, len(set.Machines),
-			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Ready && !m.Deleting }),
-			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Available }),
-			list.CountWhere(set.Machines, func(m rollout.Member) bool { return m.Deleting }),
-			s.tree.Sets[i].templateName, yesOrEmptyCell(i == s.currentSetIndex()),
+			revisionCell(a.Revision), a.Name, a.Replicas, a.Machines, a.Ready, a.Available, a.Terminating,
+			a.Template, yesOrEmptyCell(a.Current),
 		})
 	}
 	return rows, len(s.facts.Sets) - len(shown)
+}
+
+// shownSets returns the indices of the current set, and of each other set with machines or with replicas above 0, the
+// newest revision first.
+func (s snapshot) shownSets() (shown []int) {
+	for _, i := range slices.Backward(s.setIndicesByRevision()) {
+		if set := s.facts.Sets[i]; i == s.currentSetIndex() || set.Replicas > 0 || len(set.Machines) > 0 {
+			shown = append(shown, i)
+		}
+	}
+	return shown
 }
 
 // maxMachineRows is the maximum number of awaited machines in the table. Ten rows fit on a screen below the rest of the

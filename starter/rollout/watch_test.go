@@ -81,9 +81,8 @@ func runWatch(t *testing.T, args []string, found ...any) (lines []string, err er
 
 // rolledBackPool returns a deployment that has the template of set web-a again, after a rollback by a person or by
 // Millwright.
-func rolledBackPool(edits ...poolDeploymentEdit) *pool {
-	small := func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }
-	return webPool(append([]poolDeploymentEdit{small}, edits...)...).
+func rolledBackPool() *pool {
+	return webPool(func(d *v1alpha1.MachineDeployment) { d.Spec.Template.Spec.Class.Name = "small" }).
 		addSet("web-a", 8, "small", 2).
 		addRunningMachines("a-1", "a-2").addSet("web-b", 7, "large", 1).addRunningMachines("b-1")
 }
@@ -270,7 +269,7 @@ func TestWatchFailsOnlyIfTheFirstReadFails(t *testing.T) {
 	require.EqualError(t, err, "get deployment shop/web: forbidden")
 }
 
-func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
+func TestWatchFailsAfterASignal(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := newBackendWithReadResults(waitingPool())
 	w.MachineClient.PrependReactor("get", "machinedeployments", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -278,7 +277,7 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 		return true, nil, errors.New("interrupted")
 	})
 	_, err := runCommandWithNodes(ctx, w, nil, "watch", "shop/web")
-	require.NoError(t, err)
+	require.EqualError(t, err, "the rollout of shop/web is not known to be complete: context canceled")
 
 	ctx, cancel = context.WithCancel(t.Context())
 	out := &clitest.CancellingWriter{Cancel: cancel} // the watch ends between two reads
@@ -287,7 +286,7 @@ func TestWatchEndsWithoutErrorAfterCtrlC(t *testing.T) {
 		clients: kubecli.Clients{MachineClient: waitingPool().newBackend().MachineClient},
 		now:     w.Environment().Now,
 	}
-	require.NoError(t, l.watchRollout(ctx, out, &watchState{}, time.Hour))
+	require.ErrorIs(t, l.watchRollout(ctx, out, &watchState{}, time.Hour), context.Canceled)
 	assert.Contains(t, out.String(), "revision 7 waits")
 }
 

@@ -67,6 +67,42 @@ func runProgram(ctx context.Context, program string, arguments []string) (text s
 	return string(out), command.ProcessState.ExitCode(), nil
 }
 
+// connectionFlagPattern matches a flag that the help of a command names, and the command options describes.
+var connectionFlagPattern = regexp.MustCompile(`--[a-z][a-z0-9-]+`)
+
+// readConnectionFlags returns the lines of the command options about the flags of the connection in a help text.
+func readConnectionFlags(ctx context.Context, program, help string) (lines string, err error) {
+	_, named, has := strings.Cut(help, "\nFlags of the connection (")
+	if !has {
+		return "", nil
+	}
+	text, _, err := runProgram(ctx, program, []string{"options"})
+	if err != nil {
+		return "", err
+	}
+	for _, flag := range connectionFlagPattern.FindAllString(named, -1) {
+		for line := range strings.Lines(text) {
+			if strings.HasPrefix(strings.TrimSpace(line), flag+" ") {
+				lines += line
+			}
+		}
+	}
+	return lines, nil
+}
+
+// commandSectionPattern matches a list of commands in a help text.
+var commandSectionPattern = regexp.MustCompile(`(?m)^.*[Cc]ommands.*:\n(?:  .*\n)+`)
+
+// subcommandsInHelp returns the subcommands in the help text of a command.
+func subcommandsInHelp(text string) (names []string) {
+	for _, section := range commandSectionPattern.FindAllString(text, -1) {
+		for _, match := range subcommandLinePattern.FindAllStringSubmatch(section, -1) {
+			names = append(names, match[1])
+		}
+	}
+	return names
+}
+
 // subcommandLinePattern matches a line of a help text that names a subcommand.
 var subcommandLinePattern = regexp.MustCompile(`(?m)^  ([a-z-]+) +\S`)
 
@@ -77,14 +113,16 @@ func readHelp(ctx context.Context, program string, path []string) (names []strin
 		return nil, err
 	}
 	command := strings.Join(append([]string{filepath.Base(program)}, path...), " ")
-	names = append(parseFlags(command, text), "command "+command)
-	_, commands, _ := strings.Cut(text, "Available Commands:\n")
-	commands, _, _ = strings.Cut(commands, "\n\n")
-	for _, match := range subcommandLinePattern.FindAllStringSubmatch(commands, -1) {
-		if match[1] == "help" || match[1] == "completion" {
+	shared, err := readConnectionFlags(ctx, program, text)
+	if err != nil {
+		return nil, err
+	}
+	names = append(parseFlags(command, text+shared), "command "+command)
+	for _, name := range subcommandsInHelp(text) {
+		if name == "help" || name == "completion" {
 			continue
 		}
-		below, err := readHelp(ctx, program, append(slices.Clip(path), match[1]))
+		below, err := readHelp(ctx, program, append(slices.Clip(path), name))
 		if err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ func (m *machineDeployment) ExecuteStep(ctx workflow.Context, d deployment.Decis
 		m.EnsureTimer(
 			ctx,
 			"settled",
-			"settled: the run continues as new",
+			run.SettledLabel(),
 			workflow.Now(ctx).Add(run.SettledTimeBeforeContinueAsNew),
 		)
 	}
@@ -142,7 +142,7 @@ func (m *machineDeployment) startAndAwaitRollout(ctx workflow.Context, d deploym
 			m.EnsureTimer(
 				ctx,
 				"again",
-				"the rollout was terminated or has failed: it is started again",
+				run.RolloutRestartLabel(),
 				workflow.Now(ctx).Add(run.RolloutRestartDelay),
 			),
 		)

@@ -64,7 +64,7 @@ func (m *machineDeployment) cancelFollowedRollout(ctx workflow.Context, id strin
 	late := m.EnsureTimer(
 		ctx,
 		"cancel",
-		"the rollout has written no hold: not waited for any longer",
+		run.HoldWriteLabel(),
 		workflow.Now(ctx).Add(run.HoldWriteTimeout),
 	)
 	for m.ReceiveSignals(); m.Ended != id && !late.IsReady(); m.ReceiveSignals() {
@@ -90,5 +90,5 @@ func (m *machineDeployment) rolloutCheckTimer(ctx workflow.Context, d deployment
 		at = now.Add(run.StuckRecheckInterval) // the signal about the rollout's end may have been sent while no run was open
 	}
 	at = phrase.LaterTime(at, now).Add(run.RolloutRecheckInterval)
-	return m.EnsureTimer(ctx, "follow", "looks then whether the rollout is still open: "+d.Pending.Why, at)
+	return m.EnsureTimer(ctx, "follow", run.FollowLabel(d.Pending.Why), at)
 }

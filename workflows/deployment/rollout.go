@@ -58,8 +58,9 @@ func (RolloutResult) MayContinue() bool { return false }
 
 type rolloutState struct {
 	setWriter
-	revision   int64
-	statistics rolloutStatistics
+	revision    int64
+	statistics  rolloutStatistics
+	personLabel run.TimerLabel // label of the timer person; the zero value: there is no timer
 }
 
 // Rollout replaces or updates the machines of a deployment until all have one revision. During this time, Rollout also
@@ -165,6 +166,7 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 		return r.endRollout(ctx, outcome, d)
 	}
 	r.ShowStep(ctx, rolloutStep(d).WithBlockers(d.Blocked))
+	r.updatePersonTimer(ctx, d)
 	acted, err := r.applyDecision(ctx, d)
 	switch {
 	case err != nil:
@@ -176,7 +178,52 @@ func (r *rolloutState) carryOutDecision(ctx workflow.Context, d deployment.Decis
 	case d.Rollout.Complete && r.pendingNodeMarks == nil:
 		return r.endRollout(ctx, OutcomeCompleted, d)
 	default:
-		return nil, r.AwaitChange(ctx, r.futuresToAwait(ctx, d)...)
+		waits := r.futuresToAwait(ctx, d)
+		if t := r.Timers[personTimerName]; t != nil {
+			waits = append(waits, t.Future)
+		}
+		return nil, r.AwaitChange(ctx, waits...)
+	}
+}
+
+// personTimerName is the name of the timer that shows in Temporal's timeline that a rollout waits for a person.
+const personTimerName = "person"
+
+// personTimerDuration is how long a rollout that waits for a person waits before it decides again. Signals report the
+// person's request, so the duration only limits the number of history events: seven per day.
+const personTimerDuration = 24 * time.Hour
+
+// showPersonTimerChangeID is the change ID of ADR 0140.
+const showPersonTimerChangeID = "show-wait-for-person"
+
+// updatePersonTimer starts a timer while the rollout waits for a person, and cancels the timer when the wait is over or
+// when its label is out of date. The timer makes the wait visible in Temporal's timeline, which shows neither current
+// details nor the labels of local activities. A rollout with a recheck time has another timer with this text.
+func (r *rolloutState) updatePersonTimer(ctx workflow.Context, d deployment.Decision) {
+	label := personTimerLabel(d)
+	waits := label != run.TimerLabel{} && d.Rollout.Recheck.IsZero()
+	if t := r.Timers[personTimerName]; t != nil && (!waits || label != r.personLabel || t.Future.IsReady()) {
+		r.CancelTimer(personTimerName)
+	}
+	if !waits || r.Timers[personTimerName] != nil ||
+		workflow.GetVersion(ctx, showPersonTimerChangeID, workflow.DefaultVersion, 1) == workflow.DefaultVersion {
+		return
+	}
+	r.personLabel = label
+	r.EnsureTimer(ctx, personTimerName, label, workflow.Now(ctx).Add(personTimerDuration))
+}
+
+// personTimerLabel returns the label of the timer while the rollout waits for a person, else the zero label.
+func personTimerLabel(d deployment.Decision) run.TimerLabel {
+	switch {
+	case d.Rollout.HasActions():
+		return run.TimerLabel{}
+	case d.Rollout.HoldBy == rollout.HeldByInvalidSpec, d.Rollout.HoldBy == rollout.HeldByPause:
+		return run.RecheckLabel(d.Rollout.Why)
+	case d.Rollout.Pause != nil && d.Rollout.Pause.Approve:
+		return run.ApprovalLabel(d.Rollout.Pause.ReachedClause())
+	default:
+		return run.TimerLabel{}
 	}
 }
 

@@ -417,3 +417,74 @@ func TestRolloutOfADeploymentThatBecameInvalidIsStuck(t *testing.T) {
 	w.runRollout(t)
 	require.Equal(t, []any{"invalid", true}, []any{w.searchAttributes["Step"], w.searchAttributes["Stuck"]})
 }
+
+// A wait for a person is a bar in Temporal's timeline: a timer, which ends with the wait.
+func TestRolloutThatWaitsForAPersonHasATimer(t *testing.T) {
+	withPause := func(machines int) deployment.Decision {
+		d := waitDecision(rollout.HeldByStep)
+		d.Rollout.Pause = &rollout.PausePoint{Of: 2, Size: machines, All: 10, Rolls: 7, Approve: true}
+		return d
+	}
+	withRecheck := func(d deployment.Decision, at time.Time) deployment.Decision {
+		d.Rollout.Recheck = at
+		return d
+	}
+	paused := waitDecision(rollout.HeldByPause)
+	paused.Rollout.Why = "the deployment is paused"
+	byItself := withPause(2)
+	byItself.Rollout.Pause.Approve = false
+	due := time.Date(2040, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, row := range map[string]struct {
+		decisions          []deployment.Decision
+		started, cancelled int // timers of a day
+	}{
+		"approval":                    {[]deployment.Decision{withPause(2)}, 1, 0},
+		"the same wait again":         {[]deployment.Decision{withPause(2), withPause(2)}, 1, 0},
+		"another sentence":            {[]deployment.Decision{withPause(2), withPause(3)}, 2, 1},
+		"then machines":               {[]deployment.Decision{withPause(2), waitDecision(rollout.HeldByMachines)}, 1, 1},
+		"pause":                       {[]deployment.Decision{paused}, 1, 0},
+		"machines":                    {[]deployment.Decision{waitDecision(rollout.HeldByMachines)}, 0, 0},
+		"a step that ends by itself":  {[]deployment.Decision{byItself}, 0, 0},
+		"another timer has the label": {[]deployment.Decision{withRecheck(paused, due)}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDeploymentTestEnv(t, row.decisions[0])
+			w.mockWrites(0)
+			started, cancelled := map[string]bool{}, 0
+			w.env.SetOnTimerScheduledListener(func(id string, d time.Duration) {
+				if d == 24*time.Hour {
+					started[id] = true
+				}
+			})
+			w.env.SetOnTimerCanceledListener(func(id string) {
+				if started[id] {
+					cancelled++
+				}
+			})
+			for i, d := range row.decisions[1:] {
+				w.changeAfterDelay(time.Duration(i+1)*time.Minute, d)
+			}
+			w.changeAfterDelay(time.Hour, completedRolloutDecision())
+			require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+			require.Len(t, started, row.started)
+			require.Equal(t, row.cancelled, cancelled, "before the end of the rollout")
+		})
+	}
+}
+
+// The decision after the end of the timer starts another timer.
+func TestLongWaitForAPersonStartsTheTimerAgain(t *testing.T) {
+	d := waitDecision(rollout.HeldByStep)
+	d.Rollout.Pause = &rollout.PausePoint{Of: 2, Size: 2, All: 10, Rolls: 7, Approve: true}
+	w := newDeploymentTestEnv(t, d)
+	w.mockWrites(0)
+	started := 0
+	w.env.SetOnTimerScheduledListener(func(_ string, d time.Duration) {
+		if d == 24*time.Hour {
+			started++
+		}
+	})
+	w.changeAfterDelay(60*time.Hour, withMachineCounts(completedRolloutDecision(), 0, 3))
+	require.Equal(t, workflows.OutcomeCompleted, w.runRollout(t).Outcome)
+	require.Equal(t, 3, started)
+}

@@ -40,7 +40,9 @@ func (w *setWriter) Decide(ctx workflow.Context) (d deployment.Decision, err err
 	if w.pendingNodeMarks != nil && w.pendingNodeMarks.IsReady() {
 		w.awaitNodeMarks(ctx)
 	}
-	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, "what is next for the sets?", w.decisionInput(ctx))
+	// the summary cannot contain the result of the decision, so it contains what the page has shown so far
+	summary := phrase.TextIf(w.Shown.Why != "", "so far: %s; ", w.Shown.Why) + "what is next for the sets?"
+	d, err = w.decideDeployment.RunLocalFirst(ctx, w.WorkflowState, summary, w.decisionInput(ctx))
 	w.Live = false
 	w.RaiseMinVersions(d.Seen)
 	if err == nil && d.Rollout.Create == nil {
@@ -308,11 +310,11 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 	case w.nodeMarksRetryTime.After(workflow.Now(ctx)):
 		futures = append(
 			futures,
-			w.EnsureTimer(ctx, "marks", "then nodes are marked that could not be", w.nodeMarksRetryTime),
+			w.EnsureTimer(ctx, "marks", run.NodeMarksLabel(), w.nodeMarksRetryTime),
 		)
 	}
 	if w.isStatusStale(d) {
-		futures = append(futures, w.EnsureTimer(ctx, "report", "then the status is written", w.earliestReportTime(d)))
+		futures = append(futures, w.EnsureTimer(ctx, "report", run.ReportLabel(), w.earliestReportTime(d)))
 	} else {
 		w.CancelTimer("report")
 	}
@@ -327,7 +329,7 @@ func (w *setWriter) futuresToAwait(ctx workflow.Context, d deployment.Decision) 
 		soon := workflow.Now(ctx).Add(time.Second) // add a second, so that a due time in the past causes no busy loop
 		futures = append(
 			futures,
-			w.EnsureTimer(ctx, at.name, "then it looks again: "+d.Pending.Why, phrase.LaterTime(at.time, soon)),
+			w.EnsureTimer(ctx, at.name, run.RecheckLabel(d.Pending.Why), phrase.LaterTime(at.time, soon)),
 		)
 	}
 	return futures

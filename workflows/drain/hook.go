@@ -45,7 +45,7 @@ func (d *nodeDrain) prepareClusterAPIDrain(
 			d.EnsureTimer(
 				ctx,
 				"again",
-				"asks the cluster again then",
+				run.TargetRetryLabel(),
 				workflow.Now(ctx).Add(run.WaitAfterRefusal(d.unansweredDecisionCount)),
 			),
 		)

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"go.temporal.io/sdk/workflow"
@@ -135,6 +136,7 @@ func (m *machine) callProviderInterruptibly(
 	if d.Need == attention.NeedInstance {
 		futures = append(futures, m.creationTimeoutTimer(ctx, d.CreateBy))
 	}
+	call.FailsWithProblem = !m.needsInstanceNames(d) // a question whose answer is no is not a refused call
 	options, name := m.callOptions(ctx, d, call)
 	options, cancel := workflow.WithCancel(options)
 	defer cancel()
@@ -150,7 +152,8 @@ func (m *machine) callProviderInterruptibly(
 		changed := m.ReceiveSignals()
 		switch {
 		case future.IsReady():
-			return answer, end, future.Get(ctx, &answer)
+			answer, err = instanceAnswer(ctx, future)
+			return answer, end, err
 		case futures[0].IsReady(): // the creation timeout has ended
 			m.Live, m.unfinishedCall, m.unfinishedCallName = true, future, name
 			return answer, outcomeAborted, nil
@@ -169,6 +172,23 @@ func (m *machine) callProviderInterruptibly(
 			futures[0] = m.creationTimeoutTimer(ctx, createBy)
 		}
 	}
+}
+
+// instanceAnswer returns the answer of a provider call that has ended. The worker returns a problem as a result or as a
+// failure, see InstanceCall.FailsWithProblem.
+func instanceAnswer(ctx workflow.Context, call workflow.Future) (answer cloud.InstanceAnswer, err error) {
+	err = call.Get(ctx, &answer)
+	failure, is := kube.FailureOfType(err, kube.FailureTypeProblem)
+	if !is {
+		return answer, err
+	}
+	if failed := failure.Details(&answer); failed != nil {
+		return answer, fmt.Errorf("read the problem of a provider call: %w", failed)
+	}
+	if answer.Problem == nil { // a worker in another language left out the detail
+		return answer, err
+	}
+	return answer, nil
 }
 
 // callOptions returns the activity options of a provider call, and the name in its activity ID.
@@ -191,7 +211,7 @@ func (m *machine) callOptions(
 }
 
 func (m *machine) creationTimeoutTimer(ctx workflow.Context, at time.Time) workflow.Future {
-	return m.EnsureTimer(ctx, "creation", "gives up making the instance: the creation timeout", at)
+	return m.EnsureTimer(ctx, "creation", run.CreationTimeoutLabel("making the instance"), at)
 }
 
 // reconsiderCall decides after a signal whether a provider call continues. reconsiderCall also returns the current end
@@ -281,7 +301,7 @@ func (m *machine) awaitRepairByPerson(ctx workflow.Context, d activities.Decisio
 	wait := m.EnsureTimer(
 		ctx,
 		"repair",
-		"blocked by "+p.Reason+": "+p.Message,
+		run.BlockedLabel(p.Reason, p.Message),
 		workflow.Now(ctx).Add(run.StuckRecheckInterval),
 	)
 	defer m.CancelTimer("repair")

@@ -16,8 +16,22 @@ import (
 )
 
 // A creation fails with the provider's code Internal. The machine is in CrashLoopBackOff with this code, and the call
-// is retried until the creation succeeds.
+// is retried until the creation succeeds. A worker returns the problem as a result or as a failure.
 func TestCreationIsRetriedAfterAnInternalError(t *testing.T) {
+	for name, answer := range map[string]func(cloud.InstanceAnswer) (cloud.InstanceAnswer, error){
+		"result": func(a cloud.InstanceAnswer) (cloud.InstanceAnswer, error) { return a, nil },
+		"failure": func(a cloud.InstanceAnswer) (cloud.InstanceAnswer, error) {
+			return cloud.InstanceAnswer{}, kube.ProblemError(*a.Problem, a)
+		},
+	} {
+		t.Run(name, func(t *testing.T) { testCreationAfterAnInternalError(t, answer) })
+	}
+}
+
+func testCreationAfterAnInternalError(
+	t *testing.T,
+	answerWithProblem func(cloud.InstanceAnswer) (cloud.InstanceAnswer, error),
+) {
 	w := newMachineTestEnv(t)
 	broken := &kube.Problem{
 		Reason:  provider.Internal.String(),
@@ -25,9 +39,12 @@ func TestCreationIsRetriedAfterAnInternalError(t *testing.T) {
 		React:   kube.ReactionToCode(provider.Internal),
 	}
 	w.createInstance = func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
+		require.True(t, in.FailsWithProblem)
 		if in.Known == nil {
-			return cloud.InstanceAnswer{Problem: broken}, nil
+			return answerWithProblem(cloud.InstanceAnswer{Problem: broken, LastKnownState: "half made"})
 		}
+		require.Equal(t, broken, in.Known)
+		require.Equal(t, "half made", in.LastKnownState)
 		return cloud.InstanceAnswer{ProviderID: "virtual:///i-1", NodeName: "m-1"}, nil
 	}
 	w.changeAfterDelay(time.Minute, w.setNodeJoined)

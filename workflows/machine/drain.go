@@ -123,12 +123,15 @@ func (m *machine) runDrain(ctx workflow.Context, d activities.Decision, purpose 
 	case temporal.IsCanceledError(err): // a person cancelled the drain in Temporal
 		return false, m.recordDrainHold(ctx, d, purpose)
 	default: // the drain was terminated or has failed, and the next drain will continue its work
-		return false, m.awaitEndOfEarlierDrain(ctx, "the drain has failed: another one begins")
+		return false, m.awaitEndOfEarlierDrain(ctx, "the drain has failed")
 	}
 }
 
 func (m *machine) awaitEndOfEarlierDrain(ctx workflow.Context, why string) error {
-	return m.AwaitChange(ctx, m.EnsureTimer(ctx, "handover", why, workflow.Now(ctx).Add(run.DrainRestartDelay)))
+	return m.AwaitChange(
+		ctx,
+		m.EnsureTimer(ctx, "handover", run.DrainRestartLabel(why), workflow.Now(ctx).Add(run.DrainRestartDelay)),
+	)
 }
 
 // recordDrainHold records on the object that a person stopped the drain. If the machine is being deleted, its node

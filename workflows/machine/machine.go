@@ -242,11 +242,11 @@ func (m *machine) awaitChangeOrMachineDeadline(
 	futures ...workflow.Future,
 ) error {
 	if d.Health != nil && d.Health.Deadline.After(workflow.Now(ctx)) {
-		name := "health"
+		name, label := "health", run.HealthTimeoutLabel(d.NodeName)
 		if d.Phase == vocabulary.PhasePending {
-			name = "creation"
+			name, label = "creation", nodeJoinTimeoutLabel(d)
 		}
-		futures = append(futures, m.EnsureTimer(ctx, name, "the health timeout ends", d.Health.Deadline))
+		futures = append(futures, m.EnsureTimer(ctx, name, label, d.Health.Deadline))
 	}
 	return m.awaitChangeOrDeadline(ctx, d, futures...)
 }
@@ -272,13 +272,12 @@ func (m *machine) awaitNodeJoin(ctx workflow.Context, d activities.Decision) err
 	s := stepForDecision(d, vocabulary.StepAwaitNode, d.Why)
 	s.Deadline = d.CreateBy
 	m.ShowStep(ctx, s)
-	deadline := m.EnsureTimer(
-		ctx,
-		"creation",
-		"gives up waiting for "+phrase.NodeText(d.NodeName)+": the creation timeout",
-		d.CreateBy,
-	)
-	return m.awaitChangeOrDeadline(ctx, d, deadline)
+	return m.awaitChangeOrDeadline(ctx, d, m.EnsureTimer(ctx, "creation", nodeJoinTimeoutLabel(d), d.CreateBy))
+}
+
+// nodeJoinTimeoutLabel is the label of the creation timeout while the machine waits for its node.
+func nodeJoinTimeoutLabel(d activities.Decision) run.TimerLabel {
+	return run.CreationTimeoutLabel("waiting for " + phrase.NodeText(d.NodeName))
 }
 
 // awaitRecovery waits until the node is healthy again or the health timeout has ended. Once per outage, awaitRecovery
@@ -326,7 +325,7 @@ func (m *machine) awaitChangeOrHealthDeadline(
 	return m.awaitChangeOrDeadline(
 		ctx,
 		d,
-		append(futures, m.EnsureTimer(ctx, "health", "the health timeout of node "+d.NodeName+" ends", v.Deadline))...)
+		append(futures, m.EnsureTimer(ctx, "health", run.HealthTimeoutLabel(d.NodeName), v.Deadline))...)
 }
 
 // awaitChangeOrDeadline waits until a signal arrives or a deadline of the machine has passed. After a deadline the next
@@ -337,7 +336,7 @@ func (m *machine) awaitChangeOrDeadline(
 	deadlines ...workflow.Future,
 ) error {
 	if d.PreserveUntil.After(workflow.Now(ctx)) { // a preservation that has already ended needs no timer
-		deadlines = append(deadlines, m.EnsureTimer(ctx, "preservation", "preserved until then", d.PreserveUntil))
+		deadlines = append(deadlines, m.EnsureTimer(ctx, "preservation", run.PreservationLabel(), d.PreserveUntil))
 	}
 	if err := m.AwaitChange(ctx, deadlines...); err != nil {
 		return err
@@ -395,7 +394,7 @@ func (m *machine) awaitWritableNode(ctx workflow.Context, d activities.Decision,
 			return err
 		}
 	}
-	recheck := m.EnsureTimer(ctx, "repair", s.Why, workflow.Now(ctx).Add(again))
+	recheck := m.EnsureTimer(ctx, "repair", run.RecheckLabel(s.Why), workflow.Now(ctx).Add(again))
 	defer m.CancelTimer("repair")
 	return m.awaitChangeOrDeadline(ctx, d, recheck)
 }

@@ -153,6 +153,7 @@ func newMachineTestEnv(t *testing.T) *machineTestEnv {
 		Return(func(_ context.Context, in cloud.InstanceCall) (cloud.InstanceAnswer, error) {
 			defer w.lock()()
 			w.logActivity("look")
+			require.False(t, in.FailsWithProblem, "a missing instance is an answer, and no failure in the timeline")
 			if w.instanceStatus != nil {
 				return w.instanceStatus(in)
 			}

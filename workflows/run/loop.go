@@ -72,7 +72,7 @@ func (o *WorkflowState) idleBeforeEnd(ctx workflow.Context) {
 	if !o.IdleBeforeEnd {
 		return
 	}
-	timer := o.EnsureTimer(ctx, "calm", "calm: the run ends", workflow.Now(ctx).Add(idleTimeBeforeEnd))
+	timer := o.EnsureTimer(ctx, "calm", CalmLabel(), workflow.Now(ctx).Add(idleTimeBeforeEnd))
 	_ = o.AwaitChange(ctx, timer) // if the run is cancelled during this wait, its outcome is still Calm
 	o.CancelTimer("calm")
 }
@@ -115,7 +115,7 @@ func (o *WorkflowState) awaitRetryAfterRefusal(ctx workflow.Context, err error) 
 		o.EnsureTimer(
 			ctx,
 			"refused",
-			"tries again then: "+RefusalMessage(err),
+			RetryLabel(RefusalMessage(err)),
 			workflow.Now(ctx).Add(WaitAfterRefusal(o.consecutiveRefusalCount)),
 		),
 	)

@@ -71,13 +71,6 @@ type WorkflowState struct {
 	publishedStep           Step // the step in the search attributes
 }
 
-// timer is a durable timer with the time at which it fires.
-type timer struct {
-	fireTime    time.Time
-	Future      workflow.Future
-	cancelTimer workflow.CancelFunc
-}
-
 // NewWorkflowState returns the state of an object's workflow at the start of a run. resource is the cache of the kind's
 // objects.
 func NewWorkflowState(ctx workflow.Context, kind Kind, resource kube.Resource, in Input) *WorkflowState {
@@ -168,33 +161,4 @@ func (o *WorkflowState) AwaitChange(ctx workflow.Context, futures ...workflow.Fu
 		}
 	}
 	return workflow.Await(ctx, over)
-}
-
-// EnsureTimer returns the timer with this name. If the timer does not exist, EnsureTimer starts it. If the timer's time
-// has changed, EnsureTimer restarts the timer. Temporal's timeline shows the summary of the call that started the
-// timer.
-func (o *WorkflowState) EnsureTimer(ctx workflow.Context, name, summary string, at time.Time) workflow.Future {
-	if t := o.Timers[name]; t != nil {
-		if t.fireTime.Equal(at) {
-			return t.Future
-		}
-		t.cancelTimer()
-	}
-	ctx, cancel := workflow.WithCancel(ctx)
-	after := max(at.Sub(workflow.Now(ctx)), 0)
-	t := &timer{
-		fireTime:    at,
-		cancelTimer: cancel,
-		Future:      workflow.NewTimerWithOptions(ctx, after, workflow.TimerOptions{Summary: ShortenSummary(summary)}),
-	}
-	o.Timers[name] = t
-	return t.Future
-}
-
-// CancelTimer cancels and removes the timer with this name, if it exists.
-func (o *WorkflowState) CancelTimer(name string) {
-	if t := o.Timers[name]; t != nil {
-		t.cancelTimer()
-		delete(o.Timers, name)
-	}
 }

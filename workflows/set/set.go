@@ -72,7 +72,7 @@ func (s *machineSet) ExecuteStep(ctx workflow.Context, d set.Decision) (*run.Res
 		s.CancelTimer("recheck")
 		return nil, s.AwaitChange(ctx)
 	default:
-		return nil, s.AwaitChange(ctx, s.EnsureTimer(ctx, "recheck", "then it looks again: "+d.Pending.Why, d.Scale.Recheck))
+		return nil, s.AwaitChange(ctx, s.EnsureTimer(ctx, "recheck", run.RecheckLabel(d.Pending.Why), d.Scale.Recheck))
 	}
 }
 
@@ -100,7 +100,7 @@ func (s *machineSet) applyDecision(ctx workflow.Context, d set.Decision) (acted 
 	if acted && failed.Message != "" { // do not retry at once, because the API server would refuse again
 		return true, s.AwaitChange(
 			ctx,
-			s.EnsureTimer(ctx, "again", "tries again then: "+failed.Message, workflow.Now(ctx).Add(run.FirstRefusalWait)),
+			s.EnsureTimer(ctx, "again", run.RetryLabel(failed.Message), workflow.Now(ctx).Add(run.FirstRefusalWait)),
 		)
 	}
 	return acted, nil
@@ -128,7 +128,7 @@ func (s *machineSet) handleReportError(ctx workflow.Context, acted bool, err err
 	s.Live = true
 	return s.AwaitChange(
 		ctx,
-		s.EnsureTimer(ctx, "again", "tries again then: "+refused, workflow.Now(ctx).Add(run.FirstRefusalWait)),
+		s.EnsureTimer(ctx, "again", run.RetryLabel(refused), workflow.Now(ctx).Add(run.FirstRefusalWait)),
 	)
 }
 

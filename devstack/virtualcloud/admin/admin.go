@@ -7,9 +7,9 @@
 //	GET    /admin/behaviour   Behaviour
 //	PUT    /admin/behaviour   replaces the behaviour; absent fields get their defaults; absent hangs are released
 //	PATCH  /admin/behaviour   changes only the fields in the request
-//	GET    /admin/faults      []Fault, with the remaining count of each fault
+//	GET    /admin/faults      []Fault, with the remaining count and lifetime of each fault
 //	POST   /admin/faults      adds a Fault
-//	DELETE /admin/faults      removes all faults
+//	DELETE /admin/faults      removes all faults; ?operation=create removes only the faults of one operation
 //	POST   /admin/vanish      Vanish: ends an instance at once, without a delete call
 //	POST   /admin/rejoin      creates and ends Nodes again, as after a restart of all kubelets
 //	POST   /admin/create      creates an instance from a CreateRequest, regardless of faults, quotas and client tokens
@@ -87,6 +87,9 @@ type Behaviour struct {
 	// DeleteLatency.
 	DeleteLatency virtual.Duration `json:"deleteLatency"`
 
+	// ExtraLatency is added to the latencies of every new instance, also if its class overrides them. Default 0.
+	ExtraLatency Latencies `json:"extraLatency,omitzero"`
+
 	// AcceptLatency is the time from the acceptance of a create request until the cloud records its instance. Until the
 	// cloud records the instance, even a fresh read does not show it. The request takes effect even if its client
 	// closes the connection. Limits.ConsistencyWindow includes AcceptLatency. Default 0.
@@ -133,6 +136,13 @@ type Behaviour struct {
 	RateLimits map[Operation]RateLimit `json:"rateLimits,omitempty"` // rate limit by operation; default: no limits
 	// HangPoints names the operations whose calls hang, and the point at which a call hangs.
 	HangPoints map[Operation]HangPoint `json:"hangs,omitempty"`
+}
+
+// Latencies are additions to the latencies of a Behaviour; zero adds nothing.
+type Latencies struct {
+	Create virtual.Duration `json:"create,omitempty"` // added to CreateLatency
+	Boot   virtual.Duration `json:"boot,omitempty"`   // added to BootLatency: Nodes register later
+	Delete virtual.Duration `json:"delete,omitempty"` // added to DeleteLatency, also of existing instances
 }
 
 // DefaultNodeCleanupDelay is the default of Behaviour.NodeCleanupDelay.

@@ -63,6 +63,12 @@ func (c *Client) ClearFaults(ctx context.Context) error {
 	return c.sendRequest(ctx, http.MethodDelete, PathFaults, nil, nil)
 }
 
+// ClearFaultsOfOperation removes the faults of one operation.
+func (c *Client) ClearFaultsOfOperation(ctx context.Context, op Operation) error {
+	query := url.Values{"operation": {string(op)}}.Encode()
+	return c.sendRequest(ctx, http.MethodDelete, PathFaults+"?"+query, nil, nil)
+}
+
 // MakeInstanceVanish makes an instance vanish. If no instance or more than one instance has the machine name,
 // MakeInstanceVanish returns an error.
 func (c *Client) MakeInstanceVanish(ctx context.Context, v VanishRequest) error {

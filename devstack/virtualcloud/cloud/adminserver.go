@@ -27,7 +27,10 @@ func (c *Cloud) registerAdminHandlers(mux *http.ServeMux) {
 		}
 		return c.Faults(), c.AddFault(f)
 	}))
-	mux.HandleFunc("DELETE "+admin.PathFaults, adminHandler(c, func(*http.Request) (any, error) {
+	mux.HandleFunc("DELETE "+admin.PathFaults, adminHandler(c, func(r *http.Request) (any, error) {
+		if op := r.URL.Query().Get("operation"); op != "" {
+			return struct{}{}, c.ClearFaultsOfOperation(admin.Operation(op))
+		}
 		c.ClearFaults()
 		return struct{}{}, nil
 	}))

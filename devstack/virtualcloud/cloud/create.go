@@ -41,9 +41,8 @@ func (c *Cloud) createInstance(ctx context.Context, request virtual.CreateReques
 	way := pendingCreate{request: request, resetCount: c.resetCount, notAfterGrace: time.Duration(b.AcceptLatency)}
 	c.mu.Unlock()
 	way.acceptTime = now.Add(way.notAfterGrace)
-	way.runningTime = now.Add(
-		time.Duration(classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency)) + createLatencyOffset(request),
-	)
+	latency := classValueOrDefault(request.Spec.CreateLatency, b.CreateLatency) + b.ExtraLatency.Create
+	way.runningTime = now.Add(time.Duration(latency) + createLatencyOffset(request))
 	if way.runningTime.Before(way.acceptTime) {
 		way.runningTime = way.acceptTime
 	}
@@ -128,6 +127,7 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 	if runs.Before(now) {
 		runs = now
 	}
+	bootLatency := classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency) + c.behaviour.ExtraLatency.Boot
 	r := instanceRecord{
 		Number:      c.state.nextInstanceNumber,
 		Name:        request.Name,
@@ -136,7 +136,7 @@ func (c *Cloud) createRecord(request virtual.CreateRequest, now, runs time.Time)
 		ClientToken: request.ClientToken,
 		AcceptedAt:  now,
 		RunningAt:   runs,
-		BootedAt:    runs.Add(time.Duration(classValueOrDefault(request.Spec.BootLatency, c.behaviour.BootLatency))),
+		BootedAt:    runs.Add(time.Duration(bootLatency)),
 	}
 	if r.NodeInitializationDelay = time.Duration(c.behaviour.NodeInitializationDelay); c.behaviour.ChooseNodeNames {
 		r.NodeName = "ip-" + strings.ReplaceAll(r.address(), ".", "-")

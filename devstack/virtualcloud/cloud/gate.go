@@ -8,6 +8,7 @@ import (
 
 	"millwright/devstack/virtualcloud/admin"
 	"millwright/provider"
+	"millwright/provider/virtual"
 )
 
 // callSubject names the machine and the class that a call concerns. A Fault can be limited to a machine or a class.
@@ -161,15 +162,21 @@ func (c *Cloud) AddFault(f admin.Fault) error {
 	return nil
 }
 
-// Faults returns the faults that are still in effect.
+// Faults returns the faults that are still in effect, with the rest of their lifetimes.
 func (c *Cloud) Faults() []admin.Fault {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	now := time.Now()
 	faults := []admin.Fault{}
 	for _, f := range c.callGate.faults {
-		if !isPast(f.endsAt, time.Now()) {
-			faults = append(faults, f.Fault)
+		if isPast(f.endsAt, now) {
+			continue
 		}
+		fault := f.Fault
+		if !f.endsAt.IsZero() {
+			fault.Lifetime = virtual.Duration(f.endsAt.Sub(now))
+		}
+		faults = append(faults, fault)
 	}
 	return faults
 }
@@ -179,4 +186,15 @@ func (c *Cloud) ClearFaults() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.callGate.faults = nil
+}
+
+// ClearFaultsOfOperation removes the faults of one operation.
+func (c *Cloud) ClearFaultsOfOperation(op admin.Operation) error {
+	if err := validateOperation(op); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.callGate.faults = slices.DeleteFunc(c.callGate.faults, func(f *activeFault) bool { return f.Operation == op })
+	return nil
 }

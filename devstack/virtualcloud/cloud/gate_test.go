@@ -73,12 +73,25 @@ func TestFaultEndsAfterItsLifetime(t *testing.T) {
 			Operation: admin.OperationCreate, Code: "ResourceExhausted", Lifetime: virtual.Duration(2 * time.Minute),
 		}))
 		time.Sleep(2*time.Minute - time.Nanosecond)
+		assert.Equal(t, virtual.Duration(time.Nanosecond), c.Faults()[0].Lifetime, "the rest of it")
 		assert.Equal(t, []provider.Code{provider.ResourceExhausted}, admitCreateCalls(t, c, 1, callSubject{}))
 		assert.Len(t, c.Faults(), 1)
 		time.Sleep(time.Nanosecond)
 		assert.Empty(t, c.Faults())
 		assert.Equal(t, []provider.Code{provider.OK}, admitCreateCalls(t, c, 1, callSubject{}))
 	})
+}
+
+func TestFaultsOfOneOperationEnd(t *testing.T) {
+	_, back, _ := serveCloud(t)
+	for _, op := range []admin.Operation{admin.OperationCreate, admin.OperationDelete, admin.OperationCreate} {
+		require.NoError(t, back.AddFault(t.Context(), admin.Fault{Operation: op, Code: "Internal"}))
+	}
+	require.ErrorContains(t, back.ClearFaultsOfOperation(t.Context(), "explode"), `operation: "explode"`)
+	require.NoError(t, back.ClearFaultsOfOperation(t.Context(), admin.OperationCreate))
+	left, err := back.Faults(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []admin.Fault{{Operation: admin.OperationDelete, Code: "Internal"}}, left)
 }
 
 func TestRateLimitReturnsRetryAfter(t *testing.T) {

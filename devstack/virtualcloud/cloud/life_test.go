@@ -277,3 +277,33 @@ func TestListIsCutIntoPages(t *testing.T) {
 	editBehaviour(t, c, func(b *admin.Behaviour) { b.PageSize = 2 })
 	assert.Equal(t, []int{2, 2, 1}, pages(), "an instance of the first page that goes hides none of the second")
 }
+
+func TestExtraLatencyAddsToTheLatencyOfTheClass(t *testing.T) {
+	runWithMemoryNodeClient(t, func(t *testing.T, dir string, nodes *memoryNodeClient) {
+		c := openCloud(t, dir, nodes)
+		defer crashCloud(t, c)
+		editBehaviour(t, c, func(b *admin.Behaviour) {
+			b.BootLatency = virtual.Duration(time.Second)
+			b.ExtraLatency = admin.Latencies{
+				Create: virtual.Duration(5 * time.Minute),
+				Boot:   virtual.Duration(10 * time.Minute),
+				Delete: virtual.Duration(time.Minute),
+			}
+		})
+		r := newCreateRequest("a")
+		r.Spec.CreateLatency, r.Spec.DeleteLatency = durationPointer(2*time.Second), durationPointer(3*time.Second)
+		begun := time.Now()
+		made := mustCreateInstance(t, c, r)
+		assert.Equal(t, 5*time.Minute+2*time.Second, time.Since(begun))
+		advanceTime(10 * time.Minute)
+		assert.Empty(t, nodes.nodeNames())
+		advanceTime(time.Second)
+		assert.Equal(t, []string{"a"}, nodes.nodeNames())
+
+		require.NoError(t, c.terminateInstance(made.ID, "c1"))
+		advanceTime(time.Minute + 3*time.Second - time.Nanosecond)
+		assert.Equal(t, 1, c.Stats().LiveInstances)
+		advanceTime(time.Nanosecond)
+		assert.Zero(t, c.Stats().LiveInstances)
+	})
+}

@@ -60,7 +60,8 @@ func (c *Cloud) terminateInstance(id, cluster string) error {
 		return nil
 	}
 	r.DeletedAt = now
-	r.GoneAt = now.Add(time.Duration(classValueOrDefault(r.Spec.DeleteLatency, c.behaviour.DeleteLatency)))
+	latency := classValueOrDefault(r.Spec.DeleteLatency, c.behaviour.DeleteLatency) + c.behaviour.ExtraLatency.Delete
+	r.GoneAt = now.Add(time.Duration(latency))
 	if err := c.commitRecord(entryDeleted, r, nil); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package deployment
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,6 +157,7 @@ func OperationWithBlockers(d *clusterv1.MachineDeployment) *v1alpha1.Operation {
 		}
 		if o.WaitsFor = c.Message; len(o.BlockedBy) == 0 {
 			o.BlockedBy, o.Since = []string{c.Reason}, c.LastTransitionTime
+			o.Summary = explain.WaitState{Blockers: o.BlockedBy}.ShortText(time.Time{})
 		}
 	}
 	return o

@@ -242,6 +242,7 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 		BlockedBy: w.Blockers,
 		Cause:     w.Cause,
 		WaitsFor:  w.Sentence(now),
+		Summary:   w.ShortText(now),
 	}
 	if !w.NextEventTime.IsZero() {
 		o.Deadline = new(metav1.NewTime(w.NextEventTime))
@@ -268,6 +269,7 @@ func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 				Since:    c.LastTransitionTime,
 				WaitsFor: strings.Join(strings.Fields(c.Message), " "),
 			}
+			o.Summary = explain.WaitState{Step: of.step, Cause: o.WaitsFor}.ShortText(time.Time{})
 		}
 	}
 	if c := capi.ConditionOfType(set.Status.Conditions, vocabulary.ConditionBlocked); c.Status == metav1.ConditionTrue {
@@ -275,6 +277,7 @@ func OperationOfSet(set *clusterv1.MachineSet) *v1alpha1.Operation {
 			o = &v1alpha1.Operation{}
 		}
 		o.Since, o.WaitsFor, o.BlockedBy = c.LastTransitionTime, c.Message, []string{c.Reason}
+		o.Summary = explain.WaitState{Blockers: o.BlockedBy}.ShortText(time.Time{})
 	}
 	return o
 }

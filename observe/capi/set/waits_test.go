@@ -292,11 +292,11 @@ func TestOperationOfASet(t *testing.T) {
 		want       *v1alpha1.Operation
 	}{
 		"calm":         {[]capitest.SetChange{says("ScalingUp", "False", "NotScalingUp", "", 9), says("Blocked", "False", "X", "", 9)}, nil},
-		"grows":        {[]capitest.SetChange{up}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(4), WaitsFor: "from 1 * to 2"}},
-		"shrinks":      {[]capitest.SetChange{up, down}, &v1alpha1.Operation{Step: "delete-machines", Since: capitest.MinutesBeforeNoon(3), WaitsFor: "from 2 to 1"}},
-		"goes":         {[]capitest.SetChange{down, says("Deleting", "True", "Deleting", "2 machines", 1)}, &v1alpha1.Operation{Step: "await-machines", Since: capitest.MinutesBeforeNoon(1), WaitsFor: "2 machines"}},
-		"blocked":      {[]capitest.SetChange{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
-		"only blocked": {[]capitest.SetChange{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", BlockedBy: []string{"NodeDrain"}}},
+		"grows":        {[]capitest.SetChange{up}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(4), WaitsFor: "from 1 * to 2", Summary: "from 1 * to 2"}},
+		"shrinks":      {[]capitest.SetChange{up, down}, &v1alpha1.Operation{Step: "delete-machines", Since: capitest.MinutesBeforeNoon(3), WaitsFor: "from 2 to 1", Summary: "from 2 to 1"}},
+		"goes":         {[]capitest.SetChange{down, says("Deleting", "True", "Deleting", "2 machines", 1)}, &v1alpha1.Operation{Step: "await-machines", Since: capitest.MinutesBeforeNoon(1), WaitsFor: "2 machines", Summary: "2 machines"}},
+		"blocked":      {[]capitest.SetChange{up, says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Step: "create-machines", Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", Summary: "node is being drained", BlockedBy: []string{"NodeDrain"}}},
+		"only blocked": {[]capitest.SetChange{says("Blocked", "True", "NodeDrain", "pods", 7)}, &v1alpha1.Operation{Since: capitest.MinutesBeforeNoon(7), WaitsFor: "pods", Summary: "node is being drained", BlockedBy: []string{"NodeDrain"}}},
 	} {
 		assert.Equal(t, row.want, capiset.OperationOfSet(capitest.NewSet("s", 2, row.conditions...)), name)
 	}
@@ -312,6 +312,7 @@ func TestOperationOfASet(t *testing.T) {
 		Since:     capitest.MinutesBeforeNoon(4),
 		BlockedBy: []string{"NodeDrain"},
 		Cause:     "Cluster API drains the node: pods",
+		Summary:   "node is being drained; goes on 12:06 UTC",
 		Deadline:  new(capitest.MinutesBeforeNoon(-6)),
 		WaitsFor:  "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
 	}, capiset.MachineOperation(m, capitest.Noon))

@@ -135,8 +135,9 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 		return len(owners) == 1 && owners[0].Kind == "Cluster", owners
 	})
 	both := []pool{ours, theirs}
-	own := func(line string) bool {
-		return strings.HasPrefix(line, "MachinesCreated ") || strings.HasPrefix(line, "Blocked ")
+	own := func(line string) bool { // the conditions that only Millwright writes
+		kind, _, _ := strings.Cut(line, " ")
+		return slices.Contains([]string{"MachinesCreated", "Blocked", "Reconciling", "Stalled"}, kind)
 	}
 	alike := func(what string, expect ...string) {
 		t.Helper()
@@ -217,7 +218,7 @@ func TestClusterctlDescribesSetsOfBothControllersAlike(t *testing.T) {
 		top := strings.Join(testRig.RunMillwright(t, "top", "--namespace", p.name, "--blocked"), "\n")
 		return strings.Contains(explained, "machineset.cluster.x-k8s.io "+p.name+"/"+p.poolName+": "+message) &&
 			strings.Contains(explained, "await-hooks") &&
-			strings.Contains(top, "machineset.cluster.x-k8s.io/"+p.poolName), message + "\n" + explained + "\n" + top
+			strings.Contains(top, p.name+"/"+p.poolName+" (machineset)"), message + "\n" + explained + "\n" + top
 	})
 
 	for _, p := range both {
