@@ -77,7 +77,7 @@ var machineClausePattern = regexp.MustCompile(`(^|\. )\d+ of \d+ machines? `)
 // their status is not read or is older, the whole sentence counts as the pool's.
 func (p *pool) ownWaits(now time.Time) (waits []wait) {
 	o := p.operation
-	if !isBlocked(o) {
+	if !p.isBlockedItself() {
 		return nil
 	}
 	sentence := cmp.Or(o.WaitsFor, o.Cause, strings.Join(o.BlockedBy, ", "))
@@ -99,6 +99,24 @@ func (p *pool) ownWaits(now time.Time) (waits []wait) {
 		waits = append(waits, w)
 	}
 	return waits
+}
+
+// isBlockedItself reports whether the status of the pool names a blocker. A sentence that is only the cause of the
+// present step means that nothing blocks the pool any more, although the step still names its blockers.
+func (p *pool) isBlockedItself() bool {
+	return isBlocked(p.operation) && (p.operation.WaitsFor == "" || p.operation.WaitsFor != p.operation.Cause)
+}
+
+// isPlanned reports whether a wait is one that the policy of a rollout demands, and whose time is not over.
+func (w wait) isPlanned(now time.Time) bool {
+	return isPlannedBlocker(w.blockers) && (w.deadline.IsZero() || w.deadline.After(now))
+}
+
+// isPlannedBlocker reports whether only the time of a step or the turn of a deployment is waited for.
+func isPlannedBlocker(blockers []string) bool {
+	return len(blockers) > 0 && !slices.ContainsFunc(blockers, func(name string) bool {
+		return name != vocabulary.BlockedByRolloutStep && name != vocabulary.BlockedByTurn
+	})
 }
 
 // ownBlockers returns the blockers in the pool's status that block none of its machines.
@@ -135,8 +153,8 @@ type cause struct {
 }
 
 // groupCauses returns the causes for which pools stand still: those that need a person first, then those of the most
-// pools, then the oldest.
-func groupCauses(pools []*pool) (causes []*cause) {
+// pools, then the oldest. Waits that a policy demands are left out.
+func groupCauses(pools []*pool, now time.Time) (causes []*cause) {
 	byText := map[string]*cause{}
 	add := func(w wait, p *pool, m *machineRow) {
 		key := w.cause + "\x00" + strings.Join(w.blockers, "\x00")
@@ -152,7 +170,9 @@ func groupCauses(pools []*pool) (causes []*cause) {
 	}
 	for _, p := range pools {
 		for _, w := range p.waits {
-			add(w, p, nil)
+			if !w.isPlanned(now) {
+				add(w, p, nil)
+			}
 		}
 		for _, m := range p.machines {
 			if w := newWait(m.currentOperation); w != nil && m.isBlocked() {

@@ -157,7 +157,8 @@ func buildFleet(s snapshot) *fleet {
 		f.addMachine(&rows[i], m, bySet[m.owner])
 	}
 	for _, p := range f.pools {
-		p.waits, p.state = p.ownWaits(f.now), cmp.Or(p.state, p.currentState())
+		p.waits = p.ownWaits(f.now)
+		p.state = cmp.Or(p.state, p.currentState(f.now))
 		p.since = p.oldestStart()
 	}
 	f.sortPools()
@@ -294,7 +295,7 @@ func earlierTime(a, b time.Time) time.Time {
 
 // blockers returns the blockers of the pool and its machines.
 func (p *pool) blockers() (all []string) {
-	if p.operation != nil {
+	if p.isBlockedItself() {
 		all = slices.Clone(p.operation.BlockedBy)
 	}
 	for _, m := range p.machines {
@@ -306,10 +307,10 @@ func (p *pool) blockers() (all []string) {
 }
 
 // currentState returns the state of a pool that is not being deleted.
-func (p *pool) currentState() state {
+func (p *pool) currentState(now time.Time) state {
 	isBusy := p.operation != nil || p.hasBusyMachine() || p.counts.byCategory[categoryStarting] > 0 ||
 		p.counts.total() != p.counts.desired
-	switch stopped, failed := p.stoppedState(), p.counts.byCategory[categoryFailed] > 0; {
+	switch stopped, failed := p.stoppedState(now), p.counts.byCategory[categoryFailed] > 0; {
 	case stopped != "":
 		return stopped
 	case p.isRolling():
@@ -327,7 +328,7 @@ func (p *pool) currentState() state {
 
 // stoppedState returns the state of a pool that something blocks, or whose rollout was rolled back; empty for another
 // pool.
-func (p *pool) stoppedState() state {
+func (p *pool) stoppedState(now time.Time) state {
 	blockers := p.blockers()
 	only := func(names ...string) bool {
 		return !slices.ContainsFunc(blockers, func(name string) bool { return !slices.Contains(names, name) })
@@ -337,6 +338,8 @@ func (p *pool) stoppedState() state {
 		return stateRolledBack
 	case len(blockers) == 0:
 		return ""
+	case isPlannedBlocker(blockers) && !slices.ContainsFunc(p.waits, func(w wait) bool { return !w.isPlanned(now) }):
+		return statePlanned
 	case only(vocabulary.BlockedByMissingApproval):
 		return stateApproval
 	case only(vocabulary.BlockedByPause, vocabulary.BlockedByHold):

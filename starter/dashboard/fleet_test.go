@@ -64,6 +64,25 @@ func TestStateAndBarOfAPool(t *testing.T) {
 				withOwnWait(vocabulary.ReasonDeploymentPaused, "the deployment is paused by ann", time.Hour),
 			statePaused, "3 of 3 ready, 2 up to date, 1 of an old revision", "2 of 3 done",
 		},
+		"a pause of a step": {
+			newPool("shop", "web", 4).with(2, 4).with(2, 3).
+				edited(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = pauseOfStep(time.Minute) }),
+			statePlanned, "4 of 4 ready, 2 up to date, 2 of an old revision", "2 of 4 done",
+		},
+		"a pause of a step that should be over": {
+			newPool("shop", "web", 4).with(2, 4).with(2, 3).
+				edited(func(d *v1alpha1.MachineDeployment) { d.Status.CurrentOperation = pauseOfStep(-time.Minute) }),
+			stateStill, "4 of 4 ready, 2 up to date, 2 of an old revision", "2 of 4 done",
+		},
+		"a step whose blockers are gone": {
+			newPool("shop", "web", 4).with(3, 4).with(1, 4, starting(time.Minute)...).
+				edited(func(d *v1alpha1.MachineDeployment) {
+					d.Status.CurrentOperation = &v1alpha1.Operation{
+						BlockedBy: []string{"NodeNotHealthy"}, Cause: "1 machine is not ready", WaitsFor: "1 machine is not ready",
+					}
+				}),
+			stateMoving, "3 of 4 ready, 3 up to date, 1 starting", "",
+		},
 		"being deleted": {
 			newPool("shop", "web", 3).with(3, 4, leaving(time.Minute)).
 				edited(func(d *v1alpha1.MachineDeployment) { d.DeletionTimestamp = new(ago(time.Minute)) }),
@@ -78,7 +97,18 @@ func TestStateAndBarOfAPool(t *testing.T) {
 			assert.Equal(t, row.state, p.state)
 			assert.Equal(t, row.text, p.counts.text(p.names()))
 			assert.Equal(t, row.step, p.progressText())
+			if p.state.Group() == groupMotion {
+				assert.Empty(t, groupCauses(f.pools, now))
+			}
 		})
+	}
+}
+
+// pauseOfStep is the operation of a rollout in the pause of a step that ends after a time.
+func pauseOfStep(end time.Duration) *v1alpha1.Operation {
+	return &v1alpha1.Operation{
+		BlockedBy: []string{vocabulary.BlockedByRolloutStep}, Since: ago(time.Hour), Cause: "roll", Deadline: new(ago(-end)),
+		WaitsFor: "step 1 of 1 done (since 13:06:07 UTC); the next step begins at 14:07:07 UTC",
 	}
 }
 
@@ -111,7 +141,7 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 		pinnedPool(),
 		newPool("ci", "runner", 3).with(3, 4),
 	)
-	causes := groupCauses(f.pools)
+	causes := groupCauses(f.pools, now)
 	require.Len(t, causes, 3)
 	quota := causes[1]
 	assert.Equal(t, quotaCause, quota.cause, "then the cause of most pools")
@@ -138,7 +168,7 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 }
 
 func TestCausesThatNeedAPersonComeFirst(t *testing.T) {
-	causes := groupCauses(fleetOf(t, quotaPool("pay", "batch"), quotaPool("search", "query"), waitingPool()).pools)
+	causes := groupCauses(fleetOf(t, quotaPool("pay", "batch"), quotaPool("search", "query"), waitingPool()).pools, now)
 	require.Len(t, causes, 2)
 	assert.True(t, causes[0].needsPerson)
 	assert.Equal(t, "revision 8: 2 of 10 machines done (20%), waits for approval of step 1 of 3", causes[0].cause)
@@ -148,7 +178,7 @@ func TestCausesThatNeedAPersonComeFirst(t *testing.T) {
 // A deployment may wait itself while its machines wait, too: both are shown, and neither twice.
 func TestOwnWaitsAreTakenFromTheSentenceOfAPool(t *testing.T) {
 	both := blockedPool().withOwnWait(vocabulary.ReasonRolloutWaiting, "step 1 of 2 waits", time.Hour)
-	causes := groupCauses(fleetOf(t, both).pools)
+	causes := groupCauses(fleetOf(t, both).pools, now)
 	require.Len(t, causes, 2)
 	assert.Equal(t, "step 1 of 2 waits", causes[0].cause)
 	assert.Zero(t, causes[0].machineCount)
@@ -167,7 +197,7 @@ func TestOwnWaitsAreTakenFromTheSentenceOfAPool(t *testing.T) {
 			m.Status.CurrentOperation = nil
 		}
 	}
-	causes = groupCauses(buildFleet(factsOf(t, objects...)).pools)
+	causes = groupCauses(buildFleet(factsOf(t, objects...)).pools, now)
 	require.Len(t, causes, 1)
 	assert.Equal(t, "2 of 11 machines wait to leave", causes[0].cause[:30])
 }

@@ -68,7 +68,7 @@ const poolsPerPage = 25
 
 func (f *fleet) overview(q query) *overviewView {
 	pools := list.Filter(f.pools, q.acceptsPool)
-	causes := groupCauses(pools)
+	causes := groupCauses(pools, f.now)
 	o := &overviewView{
 		Headline:   f.headline(pools, causes),
 		Tiles:      f.tiles(q),

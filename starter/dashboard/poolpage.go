@@ -62,7 +62,7 @@ func (f *fleet) poolPage(p *pool, q query, report *rollout.Report, note, ui stri
 		Name:   p.name(),
 		Kind:   p.kindText(),
 		Row:    f.poolRow(p),
-		Causes: f.causeViews(groupCauses([]*pool{p})),
+		Causes: f.causeViews(groupCauses([]*pool{p}, f.now)),
 		Note:   note,
 		UI:     ui,
 	}

@@ -134,7 +134,7 @@ func TestPageOfAMachineThatIsGone(t *testing.T) {
 	}
 	code, page = b.page(t, "/machine/mc/shop/web-8")
 	assert.Equal(t, http.StatusOK, code)
-	assert.Contains(t, page.String(), "This machine is gone.")
+	assert.Contains(t, page.String(), "There is no such machine now.")
 	assert.Contains(t, page.String(), "Terminated")
 }
 

@@ -21,6 +21,7 @@ const (
 	stateFailed      state = "failed"
 	stateReplacing   state = "replacing"
 	stateRolling     state = "rolling"
+	statePlanned     state = "planned" // waits for the time of a step, or for its turn
 	stateMoving      state = "moving"
 	stateDeleting    state = "deleting"
 	stateHealthy     state = "healthy"
@@ -43,7 +44,7 @@ type stateInfo struct {
 }
 
 // stateInfos has all states in their order.
-func stateInfos() [12]stateInfo {
+func stateInfos() [13]stateInfo {
 	return [...]stateInfo{
 		{stateUnserved, "served by nobody", groupStill},
 		{stateUnreachable, "not reachable", groupStill},
@@ -54,6 +55,7 @@ func stateInfos() [12]stateInfo {
 		{stateFailed, "has failed machines", groupStill},
 		{stateReplacing, "replaces failed machines", groupMotion},
 		{stateRolling, "rolling out", groupMotion},
+		{statePlanned, "waits as planned", groupMotion},
 		{stateMoving, "in motion", groupMotion},
 		{stateDeleting, "being deleted", groupMotion},
 		{stateHealthy, "healthy", groupHealthy},

@@ -280,8 +280,11 @@ func (f *fleet) machineRow(m *machineRow) machineRowView {
 		Name: m.id.Name, Href: machinePath(m.id), Pool: link{m.pool.name(), poolPath(m.pool.id)},
 		Class: categoryNames()[m.category].class, Phase: m.phase, Since: f.age(m.phaseSince), Node: m.node,
 	}
-	if m.isBlocked() {
+	switch {
+	case m.isBlocked():
 		v.Class = "blocked"
+	case m.category == categoryOld && !m.isReady:
+		v.Class = categoryNames()[categoryStarting].class
 	}
 	if o := m.currentOperation; o != nil {
 		v.Step, v.Since = o.Step, f.age(o.Since.Time)
