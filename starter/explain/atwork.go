@@ -14,6 +14,7 @@ import (
 
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // heartbeatCommand is the command `millwright heartbeats` with its flags.
@@ -22,7 +23,7 @@ type heartbeatCommand struct {
 	access       kubecli.ClusterAccess
 	namespace    string // namespace of the Leases
 	probeAddress string // host:port of the probes; if empty, the command checks once and ends
-	output       kubecli.OutputFormat
+	output       printers.OutputFormat
 }
 
 // HeartbeatsCommand returns the command heartbeats.
@@ -54,7 +55,7 @@ func (x *heartbeatCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if x.output != kubecli.OutputText {
+	if x.output != printers.OutputText {
 		if x.probeAddress != "" {
 			return errors.New("--address serves probes, and prints nothing: leave out --output")
 		}

@@ -16,6 +16,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // pool is a deployment, a set without a deployment, or a machine without a set.
@@ -96,7 +97,7 @@ type cause struct {
 	sentence string // the sentence of the first object that waits
 	// the cause does not end without a person
 	needsPerson bool
-	pools    []*blockedPool
+	pools       []*blockedPool
 }
 
 // blockedPool is a pool that a cause blocks.
@@ -212,10 +213,15 @@ func (m activeObjects) busyPools() []*busyPool {
 func (m activeObjects) writeCauses(out io.Writer) error {
 	causes, busy := m.causes(), m.busyPools()
 	for _, c := range causes {
-		if _, err := fmt.Fprintf(out, "\n%s  %s\n", kubecli.Paint(out, kubecli.ToneWarning, "BLOCKED"), c.short); err != nil {
+		if _, err := fmt.Fprintf(
+			out,
+			"\n%s  %s\n",
+			printers.Paint(out, printers.ToneWarning, "BLOCKED"),
+			c.short,
+		); err != nil {
 			return err
 		}
-		if err := kubecli.WriteTable(out, list.Map(c.pools, m.rowOfBlockedPool)); err != nil {
+		if err := printers.WriteTable(out, list.Map(c.pools, m.rowOfBlockedPool)); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(out, "    %s\n", c.sentence); err != nil {
@@ -225,10 +231,10 @@ func (m activeObjects) writeCauses(out io.Writer) error {
 	if len(busy) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(out, "\n%s\n", kubecli.Paint(out, kubecli.ToneGood, "IN MOTION")); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s\n", printers.Paint(out, printers.ToneGood, "IN MOTION")); err != nil {
 		return err
 	}
-	return kubecli.WriteTable(out, list.Map(busy, func(p *busyPool) []any {
+	return printers.WriteTable(out, list.Map(busy, func(p *busyPool) []any {
 		return []any{
 			"  " + p.name(), m.countText(p.pool, p.machines), kubecli.AgeText(p.since, m.now), p.text,
 		}

@@ -22,6 +22,7 @@ import (
 	"millwright/decide/request"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -32,7 +33,7 @@ type explainCommand struct {
 	temporalUI       kubecli.TemporalUI // empty: explain prints no address
 	clusterName      string             // name of the installation; if empty, the name in the object's status or in the workers' Lease
 	targetKubeconfig string             // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
-	output           kubecli.OutputFormat
+	output           printers.OutputFormat
 }
 
 // Command returns the command explain.
@@ -89,25 +90,25 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		s.isAffectedBy,
 	)
 	down = append(down, missing...)
-	if x.output != kubecli.OutputText {
+	if x.output != printers.OutputText {
 		answer := newExplanation(s, slices.Concat(down, troubles, notes), calls)
 		answer.Page = x.pageOrNone(ctx, clients, s)
 		return x.output.Encode(out, answer)
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
+			_, _ = fmt.Fprintln(out, paintFirstWords(out, printers.ToneWarning, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
+		_, _ = fmt.Fprintln(out, paintFirstWords(out, printers.ToneWarning, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			paintFirstWords(
 				out,
-				kubecli.ToneWarning,
+				printers.ToneWarning,
 				fmt.Sprintf(
 					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
 					s.observedGeneration,
@@ -141,10 +142,10 @@ func (x *explainCommand) pageOrNone(ctx context.Context, clients kubecli.Clients
 }
 
 // paintFirstWords paints the first two words of a line, which name the object or the process.
-func paintFirstWords(out io.Writer, tone kubecli.Tone, line string) string {
+func paintFirstWords(out io.Writer, tone printers.Tone, line string) string {
 	kind, rest, _ := strings.Cut(line, " ")
 	name, rest, more := strings.Cut(rest, " ")
-	return kubecli.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
+	return printers.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
 }
 
 // findSubject reads the named object. The name is NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME, which lists

@@ -19,6 +19,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -39,7 +40,7 @@ type historyCommand struct {
 	clusterName   string
 	limit         int
 	token         string // where the list continues, as the command printed it; empty: the newest run
-	output        kubecli.OutputFormat
+	output        printers.OutputFormat
 }
 
 // Command returns the command history.
@@ -240,11 +241,11 @@ func (r Run) text() string {
 
 // write writes the list in the format of the flag.
 func (x *historyCommand) write(out io.Writer, key types.NamespacedName, page runList) error {
-	if x.output == kubecli.OutputJSON || x.output == kubecli.OutputYAML {
+	if x.output == printers.OutputJSON || x.output == printers.OutputYAML {
 		return x.output.Encode(out, page)
 	}
 	now := x.Now()
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Items:       page.Items,
 		Table:       [][]any{{"KIND", "STARTED", "DURATION", "OUTCOME", "PAGE"}},
 		WideColumns: [][]any{{"WORKFLOW", "RUN"}},
@@ -267,7 +268,7 @@ func (x *historyCommand) write(out io.Writer, key types.NamespacedName, page run
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.WorkflowID, r.RunID})
 	}
-	if err := x.output.Write(out, l); err != nil || page.Continue == "" || x.output == kubecli.OutputName {
+	if err := x.output.Write(out, l); err != nil || page.Continue == "" || x.output == printers.OutputName {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "Older runs: millwright history %s --limit %d --continue %s\n", key, x.limit, page.Continue)

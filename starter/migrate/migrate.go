@@ -15,6 +15,7 @@ import (
 	"millwright/decide/takeover"
 	"millwright/process"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // migrateCommand is the command `millwright migrate` with the flags of its subcommands.
@@ -27,7 +28,7 @@ type migrateCommand struct {
 	actsAsMCM        bool
 	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
 	allNamespaces    bool
-	output           kubecli.OutputFormat
+	output           printers.OutputFormat
 }
 
 // noTargetCluster is the value of --target-kubeconfig for machines that join no cluster.
@@ -96,9 +97,9 @@ func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error
 
 // writeFindings prints findings. In the table formats, writeFindings prints each finding in one line, and its advice in
 // a second line.
-func writeFindings(out io.Writer, format kubecli.OutputFormat, findings []takeover.Finding) error {
-	if format != kubecli.OutputTable && format != kubecli.OutputWide {
-		l := kubecli.Listing{Items: findings}
+func writeFindings(out io.Writer, format printers.OutputFormat, findings []takeover.Finding) error {
+	if format != printers.OutputTable && format != printers.OutputWide {
+		l := printers.Listing{Items: findings}
 		for _, f := range findings {
 			l.Names = append(l.Names, f.Object)
 		}
@@ -156,9 +157,9 @@ func writePlan(out io.Writer, format string, there, back []takeover.Step) error 
 		_, _ = fmt.Fprintln(out, "\nThe way back:")
 		writeSteps(out, back)
 		return nil
-	case string(kubecli.OutputJSON), string(kubecli.OutputYAML):
+	case string(printers.OutputJSON), string(printers.OutputYAML):
 		data, err := json.MarshalIndent(map[string]any{"takeover": there, "back": back}, "", "  ")
-		if err == nil && format == string(kubecli.OutputYAML) {
+		if err == nil && format == string(printers.OutputYAML) {
 			data, err = yaml.JSONToYAML(data)
 		}
 		if err != nil {

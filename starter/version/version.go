@@ -19,6 +19,7 @@ import (
 	"millwright/process/commandline"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // answerTimeout is how long the command waits for the API server, and for Temporal.
@@ -29,7 +30,7 @@ type versionCommand struct {
 	kubecli.Environment
 	access        kubecli.ClusterAccess
 	temporalFlags kubecli.TemporalFlags
-	output        kubecli.OutputFormat
+	output        printers.OutputFormat
 }
 
 // Command returns the command version.
@@ -45,14 +46,14 @@ versions of the API server and of the Temporal server. A version that cannot be 
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			parts := x.readParts(c.Context())
-			if x.output != kubecli.OutputText {
+			if x.output != printers.OutputText {
 				return x.output.Encode(c.OutOrStdout(), map[string]any{"items": parts})
 			}
 			var rows [][]any
 			for _, p := range parts {
 				rows = append(rows, []any{p.Name, p.text(x.Now())})
 			}
-			return kubecli.WriteTable(c.OutOrStdout(), rows)
+			return printers.WriteTable(c.OutOrStdout(), rows)
 		},
 	}
 	x.access.RegisterFlags(c)
