@@ -191,7 +191,7 @@ func (s *subject) writeTable(out io.Writer, now time.Time) error {
 			rows,
 			[]any{
 				m.name,
-				m.status,
+				printers.NewStateWord(m.status),
 				o.Step,
 				kubecli.AgeText(o.Since.Time, now),
 				kubecli.ClockText(cache.TimeOrZero(o.Deadline), now),

@@ -9,10 +9,26 @@ import (
 	"millwright/decide/list"
 )
 
-// StateWord is a cell of a table with the word for a state. On a terminal, the word has the colour of its tone.
+// StateWord is a cell of a table with the word for a state. On a terminal, the word has the colour of its tone; a zero
+// tone is no colour.
 type StateWord struct {
 	Tone Tone
 	Word string
+}
+
+// NewStateWord returns the cell for the word of a state: of a machine, a pod in a drain, a rollout, a namespace or a
+// target cluster. A state that is neither good nor bad, such as Pending, has no colour.
+func NewStateWord(word string) StateWord {
+	switch word {
+	case "Running", "Complete", "Served", "Ready":
+		return StateWord{ToneGood, word}
+	case "Blocked", "WaitsForApproval", "Paused", "Held", "Pinned", "Undoing", "Unknown", "CrashLoopBackOff":
+		return StateWord{ToneWarning, word}
+	case "Failed", "InPlaceUpdateFailed", "RolledBack", "Late", "Invalid", "Unserved", "Missing", "Unavailable":
+		return StateWord{ToneBad, word}
+	default:
+		return StateWord{Word: word}
+	}
 }
 
 // columnGap is the number of spaces between two columns.
@@ -50,10 +66,13 @@ func WriteTable(out io.Writer, rows [][]any) error {
 
 // cellText returns the text of a cell; a dash for an empty cell.
 func cellText(out io.Writer, cell any) string {
-	if state, is := cell.(StateWord); is && state.Word != "" {
+	state, is := cell.(StateWord)
+	switch {
+	case !is:
+		return cmp.Or(fmt.Sprint(cell), "-")
+	case state.Word == "" || state.Tone == 0:
+		return cmp.Or(state.Word, "-")
+	default:
 		return Paint(out, state.Tone, state.Word)
-	} else if is {
-		return "-"
 	}
-	return cmp.Or(fmt.Sprint(cell), "-")
 }

@@ -134,7 +134,8 @@ func (f *rolloutCommand) listRollouts(
 	for _, r := range rows {
 		shown.Names = append(shown.Names, r.Kind+"/"+r.Namespace+"/"+r.Name)
 		shown.Table = append(shown.Table, []any{
-			r.Namespace, r.Name, revisionCell(r.Revision), fmt.Sprintf("%d/%d", r.Done, r.Desired), r.stepCell(), r.State,
+			r.Namespace, r.Name, revisionCell(r.Revision), fmt.Sprintf("%d/%d", r.Done, r.Desired), r.stepCell(),
+			printers.NewStateWord(string(r.State)),
 			kubecli.AgeText(r.Since, now),
 		})
 		shown.WideColumns = append(shown.WideColumns, []any{r.Strategy, r.Sentence})
