@@ -152,7 +152,7 @@ func (f *fleet) drainView(r *drains.Report) *drainView {
 func (f *fleet) firstStart(runs []*workflowpb.WorkflowExecutionInfo) time.Time {
 	first := f.now
 	for _, r := range runs {
-		first = earlierTime(first, r.GetStartTime().AsTime())
+		first = phrase.EarlierTime(first, r.GetStartTime().AsTime())
 	}
 	return first
 }

@@ -133,7 +133,7 @@ func (m activeObjects) causes() []*cause {
 		p := c.pools[i]
 		p.machines += machines
 		if machines > 0 || len(fromMachines[o.pool]) == 0 { // else it may be the deadline of a machine
-			p.deadline = earlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
+			p.deadline = phrase.EarlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
 		}
 	}
 	for _, o := range m.objects {
@@ -162,13 +162,6 @@ func (m activeObjects) causes() []*cause {
 	return causes
 }
 
-// earlierTime returns the earlier of two times. If one of them is zero, earlierTime returns the other.
-func earlierTime(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
 
 // busyPool is a pool that has work in progress, and that nothing blocks.
 type busyPool struct {
