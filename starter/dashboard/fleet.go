@@ -284,7 +284,6 @@ func (p *pool) oldestStart() (oldest time.Time) {
 	return oldest
 }
 
-
 // blockers returns the blockers of the pool and its machines.
 func (p *pool) blockers() (all []string) {
 	if p.operation != nil {

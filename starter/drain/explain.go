@@ -196,7 +196,14 @@ func (s snapshot) writePodTable(out io.Writer) {
 		for _, r := range s.podOverview.Rows[:min(len(s.podOverview.Rows), drain.MaxOverviewRows)] {
 			rows = append(
 				rows,
-				[]any{r.Pod, printers.NewStateWord(r.State), kubecli.AgeText(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.ClockText(r.Next, s.now)},
+				[]any{
+					r.Pod,
+					printers.NewStateWord(r.State),
+					kubecli.AgeText(r.Since, s.now),
+					r.Attempts,
+					r.BlockedBy,
+					kubecli.ClockText(r.Next, s.now),
+				},
 			)
 		}
 		_ = printers.WriteTable(out, rows) // a write to a buffer never fails

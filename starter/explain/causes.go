@@ -162,7 +162,6 @@ func (m activeObjects) causes() []*cause {
 	return causes
 }
 
-
 // busyPool is a pool that has work in progress, and that nothing blocks.
 type busyPool struct {
 	pool

@@ -15,7 +15,6 @@ import (
 	"millwright/workflows/run"
 )
 
-
 // uiCommand is the command `millwright ui` with its flags.
 type uiCommand struct {
 	explainCommand

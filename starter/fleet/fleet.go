@@ -142,8 +142,16 @@ func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output
 		}
 		l.Names = append(l.Names, "namespace/"+r.Namespace)
 		l.Table = append(l.Table, []any{
-			r.Namespace, printers.NewStateWord(r.State), printers.NewStateWord(cmp.Or(string(r.Target), "shared")), ageText(r.Since, now),
-			r.MachineCount, r.ActiveCount, r.BlockedCount, ageText(r.OldestSince, now), number, r.Worker,
+			r.Namespace,
+			printers.NewStateWord(r.State),
+			printers.NewStateWord(cmp.Or(string(r.Target), "shared")),
+			ageText(r.Since, now),
+			r.MachineCount,
+			r.ActiveCount,
+			r.BlockedCount,
+			ageText(r.OldestSince, now),
+			number,
+			r.Worker,
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.reasonText()})
 	}

@@ -81,7 +81,12 @@ func (s snapshot) writeMachineTable(out io.Writer) {
 	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
 		rows = append(
 			rows,
-			[]any{m.name, printers.NewStateWord(m.phase), kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.CollapseSpaces(m.lastOperation)},
+			[]any{
+				m.name,
+				printers.NewStateWord(m.phase),
+				kubecli.AgeText(m.phaseBeginTime, s.now),
+				kubecli.CollapseSpaces(m.lastOperation),
+			},
 		)
 	}
 	_, _ = fmt.Fprintln(out)
