@@ -47,7 +47,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &doctorCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
+		Short: "Check an installation: connections, rights, processes, queues",
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, note, or FAILED or WARNING with what to do: API
 server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, what these
 may not or cannot do, and who polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has

@@ -31,7 +31,7 @@ func HeartbeatsCommand(e kubecli.Environment) *cobra.Command {
 	x := &heartbeatCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "heartbeats",
-		Short: "Check whether a worker and a bridge are at work, once or as an HTTP probe",
+		Short: "Check whether worker and bridge are at work, also as a probe",
 		Long: `heartbeats reads the two Leases that worker and bridge renew while they are at work. The exit code is 1 if no worker or no bridge is at work, or if a Lease
 cannot be read. With --address it serves HTTP until it is stopped: /readyz answers 200 while both are at work, and /healthz while this
 process runs. The Deployment machine-controller-manager runs it: Gardener's cluster autoscaler scales only while it is available.

@@ -41,7 +41,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
 		Use:   "explain [KIND/][NAMESPACE/]NAME",
-		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
+		Short: "Say what an object waits for, and the command that changes it",
 		Long: `explain prints the sentence of the object's status: what the object waits for, since when, what happens without a person and when,
 and the command that changes it. If Temporal, a worker or the bridge is down, nobody writes a status, and explain says that first. After
 the sentence it says which attempt of which call is open, since when. For a deployment and a set it lists machines that wait. JSON

@@ -39,7 +39,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	f := &fleetCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "fleet",
-		Short: "Show the namespaces of an installation with their target clusters, machines and shards; move a namespace to another shard",
+		Short: "Show namespaces, target clusters and shards; move a namespace",
 		Example: `  millwright fleet list
   millwright fleet move shop --shard 2`,
 	}

@@ -48,7 +48,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &historyCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: request.KindMachine}}
 	c := &cobra.Command{
 		Use:   "history MACHINE",
-		Short: "List what happened to a machine, also to one that is gone: its workflow runs, the newest first",
+		Short: "List the workflow runs of a machine, also of one that is gone",
 		Long: `history lists the workflow runs of a machine and of its drains that Temporal still has, the newest first: the kind, the start, the duration, how
 the run ended or what it does, and the page of Temporal's UI that shows it (the tab with the sentence). Temporal keeps closed runs for the
 retention time of its namespace, 7 days by default.

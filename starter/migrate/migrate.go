@@ -39,7 +39,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &migrateCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: request.KindMachineDeployment}}
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Check and plan how Millwright takes namespaces over from machine-controller-manager",
+		Short: "Check and plan the take-over from machine-controller-manager",
 		Long: `migrate reads the objects of one namespace or of all namespaces, and changes nothing. It runs the same decisions as Millwright's workers to
 say what Millwright would do with each object now. With --target-secret, each namespace has its own target cluster. docs/migration.md
 describes the takeover and the way back.`,

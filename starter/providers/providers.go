@@ -41,7 +41,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	p := &providerCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: kubecli.KindClass}}
 	c := &cobra.Command{
 		Use:   "provider",
-		Short: "Show which providers have workers, and check whether they can use their classes",
+		Short: "Show which providers have workers, and check their classes",
 		Example: `  millwright provider list -A
   millwright provider check shop/small`,
 	}

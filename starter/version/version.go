@@ -38,7 +38,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &versionCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of this program, worker, bridge, API server and Temporal",
+		Short: "Print the versions of all parts of an installation",
 		Long: `version prints the build of this program, of worker and bridge (from their Leases: the build of the process that wrote the Lease last), and the
 versions of the API server and of the Temporal server. A version that cannot be read is "unknown", with the reason. The exit code is 0 also then.`,
 		Example: `  millwright version
