@@ -33,6 +33,7 @@ type fakeTemporal struct {
 	*clitest.FakeTemporal
 
 	runs  []*workflowpb.WorkflowExecutionInfo
+	next  []byte // token of the next page; nil: there is none
 	query string // the last query
 }
 
@@ -44,7 +45,7 @@ func (f *fakeTemporal) ListWorkflow(
 	if f.Err != nil {
 		return nil, f.Err
 	}
-	return &workflowservice.ListWorkflowExecutionsResponse{Executions: f.runs}, nil
+	return &workflowservice.ListWorkflowExecutionsResponse{Executions: f.runs, NextPageToken: f.next}, nil
 }
 
 // backend is a running server with fakes of cluster and Temporal.

@@ -158,9 +158,7 @@ func (b *browser) call(method string, params map[string]any, result any) {
 // open loads a page, and waits until it is complete.
 func (b *browser) open(address string, width, height int, isDark bool) {
 	b.t.Helper()
-	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
-		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500,
-	}, nil)
+	b.setWidth(width, height)
 	scheme := "light"
 	if isDark {
 		scheme = "dark"
@@ -170,6 +168,14 @@ func (b *browser) open(address string, width, height int, isDark bool) {
 	}, nil)
 	b.call("Page.navigate", map[string]any{"url": address}, nil)
 	b.await("Page.loadEventFired")
+}
+
+// setWidth sets the size of the screen.
+func (b *browser) setWidth(width, height int) {
+	b.t.Helper()
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{
+		"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500,
+	}, nil)
 }
 
 // await waits for an event.

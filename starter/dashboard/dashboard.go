@@ -124,7 +124,7 @@ func (d *dashboardCommand) newServer(ctx context.Context, clients kubecli.Client
 		stopped:  ctx,
 		details: &details{
 			clients: clients, temporalAddress: d.temporalFlags.Address, temporalSpace: d.temporalFlags.Namespace,
-			actsAsMCM: d.actsAsMCM, now: d.Now, kept: map[string]keptDetail{},
+			ui: ui, actsAsMCM: d.actsAsMCM, now: d.Now, kept: map[string]keptDetail{},
 		},
 	}
 	if s.details.temporal, err = d.DialTemporal(d.temporalFlags); err != nil {

@@ -7,16 +7,13 @@ import (
 	"sync"
 	"time"
 
-	enumspb "go.temporal.io/api/enums/v1"
-	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"golang.org/x/sync/singleflight"
 
 	"millwright/api/v1alpha1"
-	"millwright/decide/list"
 	"millwright/starter/drain"
 	"millwright/starter/explain"
+	"millwright/starter/history"
 	"millwright/starter/kubecli"
 	"millwright/starter/rollout"
 )
@@ -42,6 +39,7 @@ type details struct {
 	temporalNote    string        // why temporal is nil
 	temporalAddress string
 	temporalSpace   string // Temporal namespace
+	ui              kubecli.UIPages
 	actsAsMCM       bool
 	now             func() time.Time
 
@@ -134,27 +132,23 @@ func (d *details) readMachine(ctx context.Context, id objectID, m *machineRow) m
 
 // readRuns reads the runs of a machine's workflows, and the pending activities of the open one.
 func (d *details) readRuns(ctx context.Context, id objectID, m *machineRow, found *machineDetails) {
-	answer, err := d.temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-		Namespace: d.temporalSpace,
-		Query:     kubecli.MachineRunsQuery(id.namespacedName()),
-		PageSize:  maxRuns + 1,
-	})
+	var err error
+	found.runs, found.hasOlder, err = history.ReadRuns(
+		ctx, d.temporal, d.temporalSpace, id.namespacedName(), d.clients.FindInstallation(ctx), maxRuns, d.ui,
+	)
 	if err != nil {
 		found.runsNote = fmt.Sprintf(
 			"Temporal at %s does not answer: %s", d.temporalAddress, kubecli.CollapseSpaces(err.Error()),
 		)
 		return
 	}
-	found.runs = list.SortedCopy(answer.GetExecutions(), func(a, b *workflowpb.WorkflowExecutionInfo) int {
-		return b.GetStartTime().AsTime().Compare(a.GetStartTime().AsTime())
-	})
 	workflow := ""
 	if m != nil && m.currentOperation != nil {
 		workflow = m.currentOperation.WorkflowID
 	}
 	for _, r := range found.runs {
-		if workflow == "" && r.GetStatus() == enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {
-			workflow = r.GetExecution().GetWorkflowId()
+		if workflow == "" && r.End.IsZero() {
+			workflow = r.WorkflowID
 		}
 	}
 	if workflow != "" {

@@ -107,8 +107,12 @@ func (b *poolBuilder) setReference(revision int64) metav1.OwnerReference {
 // waiting makes a machine wait, with the sentence that the worker writes.
 func waiting(step, cause string, since, deadline time.Duration, blockers ...string) machineEdit {
 	return func(m *v1alpha1.Machine) {
+		kind := "machine"
+		if step == vocabulary.StepEvictPods {
+			kind = "drain"
+		}
 		o := &v1alpha1.Operation{
-			WorkflowID: "garden/machine/" + m.Namespace + "/" + m.Name + "/" + string(m.UID),
+			WorkflowID: "garden/" + kind + "/" + m.Namespace + "/" + m.Name + "/" + string(m.UID),
 			Step:       step, Cause: cause, Since: ago(since), BlockedBy: blockers,
 		}
 		if deadline != 0 {

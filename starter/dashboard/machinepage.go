@@ -1,17 +1,15 @@
 package dashboard
 
 import (
-	"fmt"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
-	workflowpb "go.temporal.io/api/workflow/v1"
-	"go.temporal.io/sdk/converter"
 
 	"millwright/decide/drain"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	drains "millwright/starter/drain"
+	"millwright/starter/history"
 	"millwright/starter/kubecli"
 )
 
@@ -30,6 +28,7 @@ type machineView struct {
 	Runs      []runView // newest first
 	LifeTitle string    // from when on the line of time is
 	MoreRuns  bool
+	History   string // command that lists all runs
 	RunsNote  string // why the runs are not shown
 	UI        string // list of its workflows in Temporal's UI
 }
@@ -65,7 +64,8 @@ type runView struct {
 type machineDetails struct {
 	drain    *drains.Report
 	calls    []string
-	runs     []*workflowpb.WorkflowExecutionInfo // newest first
+	runs     []history.Run // newest first
+	hasOlder bool          // Temporal has older runs
 	runsNote string
 }
 
@@ -75,7 +75,8 @@ const maxRuns = 20
 // machinePage returns the page of a machine; m is nil if the machine is gone.
 func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui kubecli.UIPages) *machineView {
 	v := &machineView{
-		Name: id.Key(), Explain: "millwright explain " + id.String(), IsGone: m == nil, Phase: "gone", Class: "gone",
+		Name: id.Key(), Explain: "millwright explain " + id.String(),
+		History: "millwright history " + id.Key(), IsGone: m == nil, Phase: "gone", Class: "gone",
 		UI: ui.List(kubecli.MachineRunsQuery(id.namespacedName())), Calls: d.calls, RunsNote: d.runsNote,
 	}
 	if m != nil {
@@ -92,10 +93,9 @@ func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui kub
 	if d.drain != nil {
 		v.Drain = f.drainView(d.drain)
 	}
-	v.MoreRuns = len(d.runs) > maxRuns
-	runs := d.runs[:min(len(d.runs), maxRuns)]
-	first := f.firstStart(runs)
-	v.Runs, v.LifeTitle = f.runViews(runs, first, ui), "From "+kubecli.ClockText(first, f.now)+" to now"
+	v.MoreRuns = d.hasOlder
+	first := f.firstStart(d.runs)
+	v.Runs, v.LifeTitle = f.runViews(d.runs, first, ui), "From "+kubecli.ClockText(first, f.now)+" to now"
 	return v
 }
 
@@ -149,74 +149,47 @@ func (f *fleet) drainView(r *drains.Report) *drainView {
 }
 
 // firstStart returns when the oldest run began; now without a run.
-func (f *fleet) firstStart(runs []*workflowpb.WorkflowExecutionInfo) time.Time {
+func (f *fleet) firstStart(runs []history.Run) time.Time {
 	first := f.now
 	for _, r := range runs {
-		first = phrase.EarlierTime(first, r.GetStartTime().AsTime())
+		first = phrase.EarlierTime(first, r.Start)
 	}
 	return first
 }
 
 // runViews places the runs on one line of time, from first to now.
-func (f *fleet) runViews(
-	runs []*workflowpb.WorkflowExecutionInfo,
-	first time.Time,
-	ui kubecli.UIPages,
-) (views []runView) {
+func (f *fleet) runViews(runs []history.Run, first time.Time, ui kubecli.UIPages) (views []runView) {
 	whole := max(f.now.Sub(first), time.Second)
 	percent := func(t time.Time) float64 { return min(100, max(0, float64(t.Sub(first))*100/float64(whole))) }
 	for _, r := range runs {
-		began, ended := r.GetStartTime().AsTime(), f.now
-		if r.GetCloseTime() != nil {
-			ended = r.GetCloseTime().AsTime()
+		ended := r.End
+		if ended.IsZero() {
+			ended = f.now
 		}
-		id, run := r.GetExecution().GetWorkflowId(), r.GetExecution().GetRunId()
 		v := runView{
-			Workflow: r.GetType().GetName(), Began: f.began(began), Lasted: phrase.AgeText(max(ended.Sub(began), 0)),
-			X: percent(began), Timeline: ui.Run(id, run, kubecli.TabTimeline), Details: ui.Run(id, run, kubecli.TabUserMetadata),
+			Workflow: r.Kind, Began: f.began(r.Start), Lasted: phrase.AgeText(max(ended.Sub(r.Start), 0)),
+			Outcome: r.Text(), Class: classOfRun(r), X: percent(r.Start),
+			Timeline: ui.Run(r.WorkflowID, r.RunID, kubecli.TabTimeline), Details: r.Page,
 		}
 		v.Width = max(0.8, percent(ended)-v.X) // a short run stays visible
 		v.X = min(v.X, 100-v.Width)
-		v.Outcome, v.Class = outcomeOfRun(r)
 		views = append(views, v)
 	}
 	return views
 }
 
-// outcomeOfRun says how a run ended, and the class of its style.
-func outcomeOfRun(r *workflowpb.WorkflowExecutionInfo) (word, class string) {
-	switch r.GetStatus() {
-	case enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING:
-		word, class = "open", "open"
-		if step := keyword(r, "Step"); step != "" {
-			word += fmt.Sprintf(": %s", step)
-		}
-	case enumspb.WORKFLOW_EXECUTION_STATUS_COMPLETED:
-		word, class = "completed", "done"
-	case enumspb.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW:
-		word, class = "continued in the next run", "done"
-	case enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED:
-		word, class = "cancelled", "ended"
-	case enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED:
-		word, class = "terminated", "bad"
-	case enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:
-		word, class = "timed out", "bad"
-	case enumspb.WORKFLOW_EXECUTION_STATUS_FAILED:
-		word, class = "failed", "bad"
+// classOfRun returns the class of the style of a run.
+func classOfRun(r history.Run) string {
+	switch r.Outcome {
+	case enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING.String():
+		return "open"
+	case enumspb.WORKFLOW_EXECUTION_STATUS_TERMINATED.String(),
+		enumspb.WORKFLOW_EXECUTION_STATUS_TIMED_OUT.String(),
+		enumspb.WORKFLOW_EXECUTION_STATUS_FAILED.String():
+		return "bad"
+	case enumspb.WORKFLOW_EXECUTION_STATUS_CANCELED.String():
+		return "ended"
 	default:
-		word, class = "not known", "ended"
+		return "done"
 	}
-	if outcome := keyword(r, "Outcome"); outcome != "" {
-		word += ", " + outcome
-	}
-	return word, class
-}
-
-// keyword returns the value of a search attribute; empty if the run does not have it.
-func keyword(r *workflowpb.WorkflowExecutionInfo, name string) (value string) {
-	payload := r.GetSearchAttributes().GetIndexedFields()[name]
-	if payload == nil || converter.GetDefaultDataConverter().FromPayload(payload, &value) != nil {
-		return ""
-	}
-	return value
 }

@@ -52,6 +52,8 @@ func TestPictures(t *testing.T) {
 			}, time.Minute, 50*time.Millisecond, "the page gets the first event, and replaces its main part")
 			assert.LessOrEqual(t, b.value("document.documentElement.scrollWidth"), float64(width), "wider than the screen")
 			data := b.picture(width, s.height)
+			b.setWidth(360, s.height)
+			assert.LessOrEqual(t, b.value("document.documentElement.scrollWidth"), 360.0, "wider than a telephone")
 			b.open("about:blank", width, s.height, s.isDark) // closes the stream of events
 			b.mutex.Lock()
 			assert.Empty(t, b.errors)

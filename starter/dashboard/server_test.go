@@ -91,18 +91,25 @@ func TestPoolPageShowsTheRollout(t *testing.T) {
 func TestMachinePageShowsDrainAndLife(t *testing.T) {
 	b := newBackend(t, 0, blockedPool().objects()...)
 	b.withDrain(runsOfBlockedMachine(), drainWorkflow(), blockedOverview())
+	b.temporal.next = []byte("more")
 	code, page := b.page(t, "/machine/mc/shop/"+blockedMachineName())
 	assert.Equal(t, http.StatusOK, code)
 	text := page.String()
+	assert.Contains(t, text, "Older runs: millwright history shop/"+blockedMachineName())
 	assert.Contains(t, text, "shop/web-6d5f8c9b7-k2x8q Blocked 81m 163 shop/web (needs a person) 14:06:27 UTC")
+	assert.Contains(t, text, "evict-pods: attempt 1 is open since 12:43:07 UTC (83m)", "the open call")
 	assert.Contains(t, text, "14 gone, 1 terminating, 2 blocked, 3 waiting for their turn, 4 stay")
 	runs := page.all("table", "runs")[0].all("tbody", "")[0].all("tr", "")
 	require.Len(t, runs, 5)
-	assert.Equal(t, "Drain began at 12:43:07 UTC (83m) open 83m timeline details", runs[0].String())
+	assert.Equal(t, "Drain began at 12:43:07 UTC (83m) Running: step evict-pods 83m timeline details", runs[0].String())
 	links := runs[0].all("a", "")
 	assert.True(t, strings.HasSuffix(links[0].attributes["href"], "/0190a0004980/timeline"), links[0].attributes["href"])
 	assert.True(t, strings.HasSuffix(links[1].attributes["href"], "/0190a0004980/user-metadata"))
-	assert.Equal(t, `MachineNamespace="shop" AND Machine="`+blockedMachineName()+`"`, b.temporal.query)
+	assert.Equal(
+		t,
+		`MachineNamespace="shop" AND Machine="`+blockedMachineName()+`" AND WorkflowId STARTS_WITH "garden/"`,
+		b.temporal.query,
+	)
 	line := runs[4].all("rect", "run")[0].attributes
 	assert.Equal(t, "0.00%", line["x"], "the oldest run is at the left")
 }
@@ -128,7 +135,7 @@ func TestPageOfAMachineThatIsGone(t *testing.T) {
 	code, page = b.page(t, "/machine/mc/shop/web-8")
 	assert.Equal(t, http.StatusOK, code)
 	assert.Contains(t, page.String(), "This machine is gone.")
-	assert.Contains(t, page.String(), "terminated")
+	assert.Contains(t, page.String(), "Terminated")
 }
 
 func TestAlarmsAndReadErrors(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
+	"millwright/starter/clitest"
 )
 
 // situation is a state of a fleet that a picture of docs/dashboard.md shows.
@@ -145,6 +146,9 @@ func run(
 	r := &workflowpb.WorkflowExecutionInfo{
 		Execution: &commonpb.WorkflowExecution{WorkflowId: id, RunId: fmt.Sprintf("0190a%07d", int(began.Seconds()))},
 		Type:      &commonpb.WorkflowType{Name: kind},
+		SearchAttributes: &commonpb.SearchAttributes{IndexedFields: map[string]*commonpb.Payload{
+			"Step": clitest.EncodePayloads(map[string]string{"Drain": "evict-pods", "Machine": "drain"}[kind]).GetPayloads()[0],
+		}},
 		StartTime: timestamppb.New(now.Add(-began)), Status: status,
 	}
 	if status != enumspb.WORKFLOW_EXECUTION_STATUS_RUNNING {

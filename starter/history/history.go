@@ -115,12 +115,7 @@ func (x *historyCommand) run(c *cobra.Command, args []string) error {
 	if installation == "" && clientsErr == nil {
 		installation = clients.FindInstallation(ctx)
 	}
-	answer, err := temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
-		Namespace:     x.temporalFlags.Namespace,
-		PageSize:      int32(x.limit),
-		NextPageToken: token,
-		Query:         queryOfMachine(key, installation),
-	})
+	answer, err := listRuns(ctx, temporal, x.temporalFlags.Namespace, queryOfMachine(key, installation), x.limit, token)
 	if err != nil {
 		return fmt.Errorf("list the runs in Temporal at %s: %s", x.temporalFlags.Address, kubecli.CollapseSpaces(err.Error()))
 	}
@@ -132,6 +127,33 @@ func (x *historyCommand) run(c *cobra.Command, args []string) error {
 	page := runList{Items: runsOfAnswer(answer, pages)}
 	page.Continue = base64.RawURLEncoding.EncodeToString(answer.GetNextPageToken())
 	return x.write(c.OutOrStdout(), key, page)
+}
+
+func listRuns(
+	ctx context.Context,
+	temporal client.Client,
+	namespace, query string,
+	limit int,
+	token []byte,
+) (*workflowservice.ListWorkflowExecutionsResponse, error) {
+	return temporal.ListWorkflow(ctx, &workflowservice.ListWorkflowExecutionsRequest{
+		Namespace: namespace, PageSize: int32(limit), NextPageToken: token, Query: query,
+	})
+}
+
+// ReadRuns reads at most limit runs of a machine and of its drains from a Temporal namespace, the newest first. hasOlder
+// reports whether Temporal has older runs. An empty installation means all installations in the namespace.
+func ReadRuns(
+	ctx context.Context,
+	temporal client.Client,
+	namespace string,
+	machine types.NamespacedName,
+	of run.Installation,
+	limit int,
+	pages kubecli.UIPages,
+) (runs []Run, hasOlder bool, err error) {
+	answer, err := listRuns(ctx, temporal, namespace, queryOfMachine(machine, of), limit, nil)
+	return runsOfAnswer(answer, pages), len(answer.GetNextPageToken()) > 0, err
 }
 
 // decodeToken returns Temporal's token of the flag --continue, and checks the flag --limit.
@@ -221,8 +243,8 @@ func newRun(info *workflowpb.WorkflowExecutionInfo, pages kubecli.UIPages) Run {
 	return r
 }
 
-// text returns the outcome of the run in a few words.
-func (r Run) text() string {
+// Text returns the outcome of the run in a few words.
+func (r Run) Text() string {
 	var parts []string
 	if r.Phase != "" {
 		parts = append(parts, "phase "+r.Phase)
@@ -264,7 +286,7 @@ func (x *historyCommand) write(out io.Writer, key types.NamespacedName, page run
 		}
 		l.Names = append(l.Names, r.WorkflowID)
 		l.Table = append(l.Table, []any{
-			r.Kind, kubecli.ClockText(r.Start, now), kubecli.AgeText(r.Start, end), r.text(), r.Page,
+			r.Kind, kubecli.ClockText(r.Start, now), kubecli.AgeText(r.Start, end), r.Text(), r.Page,
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.WorkflowID, r.RunID})
 	}
