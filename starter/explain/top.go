@@ -31,7 +31,7 @@ func TopCommand(e kubecli.Environment) *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show everything in motion and what it waits for: first each cause that blocks something, then the other pools",
+		Short: "Show what blocks pools, and the other pools in motion",
 		Long: `top shows the pools that have work in progress. A pool is a deployment, a set without a deployment, or a machine without a set. First
 comes each cause that blocks something, with one line for each pool: how many of its machines wait, for how long, and until when. The
 sentence below the lines says why, what happens without a person, and which command changes it. Then come the other pools in motion. top

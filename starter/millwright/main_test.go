@@ -73,8 +73,6 @@ func TestFormerNameHint(t *testing.T) {
 func TestCommandsHaveShortDescriptions(t *testing.T) {
 	const indent = len("  codec-server   ")
 	for _, c := range rootCommand().Commands() {
-		if c.Name() != "top" {
-			assert.LessOrEqual(t, indent+len(c.Short), 80, c.Name())
-		}
+		assert.LessOrEqual(t, indent+len(c.Short), 80, c.Name())
 	}
 }
