@@ -122,7 +122,7 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	var s Summary
 	var texts []string
 	for i, g := range groups {
-		s.Since, s.At = earlierTime(s.Since, g.Since), earlierTime(s.At, g.endTime())
+		s.Since, s.At = phrase.EarlierTime(s.Since, g.Since), phrase.EarlierTime(s.At, g.endTime())
 		for _, name := range g.Blockers {
 			if !slices.Contains(s.Blockers, name) && len(s.Blockers) < MaxBlockers {
 				s.Blockers = append(s.Blockers, name)
@@ -252,7 +252,7 @@ func groupWaits(machines []WaitState) []groupedWait {
 		g := &groups[i]
 		g.machineCount++
 		g.timesDiffer = g.timesDiffer || !g.NextEventTime.Equal(w.NextEventTime)
-		g.Since, g.NextEventTime = earlierTime(g.Since, w.Since), earlierTime(g.NextEventTime, w.NextEventTime)
+		g.Since, g.NextEventTime = phrase.EarlierTime(g.Since, w.Since), phrase.EarlierTime(g.NextEventTime, w.NextEventTime)
 	}
 	return list.SortedCopyOfLargeItems(groups, func(a, b *groupedWait) int {
 		if c := cmp.Or(
@@ -272,12 +272,4 @@ func groupWaits(machines []WaitState) []groupedWait {
 			slices.Compare(a.Blockers, b.Blockers),
 		)
 	})
-}
-
-// earlierTime returns the earlier of two times. If one of the times is zero, the other time is returned.
-func earlierTime(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

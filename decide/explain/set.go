@@ -54,7 +54,7 @@ func (s MachineSet) HasMachineInStage() bool {
 func (s MachineSet) NextEvaluationTime(recheck time.Time) (first time.Time) {
 	first = recheck
 	for _, m := range s.ClusterAPIMachines {
-		first = earlierTime(first, m.BlockerStart())
+		first = phrase.EarlierTime(first, m.BlockerStart())
 	}
 	return first
 }

@@ -140,6 +140,14 @@ func LaterTime(a, b time.Time) time.Time {
 	return b
 }
 
+// EarlierTime returns the earlier of two times. If one of the times is zero, EarlierTime returns the other time.
+func EarlierTime(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // TextIf returns the formatted text if holds is true, else "".
 func TextIf(holds bool, format string, values ...any) string {
 	if !holds {

@@ -46,7 +46,7 @@ func TestBuildsHaveAText(t *testing.T) {
 	for want, info := range map[string]debug.BuildInfo{
 		"v0.1.0, commit c5bb2f16d1aa of 2026-11-30, go1.26.8":                  {GoVersion: "go1.26.8", Main: debug.Module{Version: "v0.1.0"}, Settings: []debug.BuildSetting{revision, commitTime, setting("vcs.modified", "false")}},
 		"unreleased, commit c5bb2f16d1aa of 2026-11-30 with changes, go1.26.8": {GoVersion: "go1.26.8", Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{revision, commitTime, changed}},
-		"unreleased, commit not recorded, go1.26.8":         {GoVersion: "go1.26.8", Main: debug.Module{Version: "(devel)"}},
+		"unreleased, commit not recorded, go1.26.8":                            {GoVersion: "go1.26.8", Main: debug.Module{Version: "(devel)"}},
 		"v0.1.0, go1.26.8": {GoVersion: "go1.26.8", Main: debug.Module{Version: "v0.1.0"}},
 	} {
 		assert.Equal(t, want, buildOf(&info).String())

@@ -11,6 +11,7 @@ import (
 	"millwright/api/vocabulary"
 	explained "millwright/decide/explain"
 	"millwright/decide/list"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/starter/explain"
 )
@@ -200,9 +201,9 @@ func needsPerson(blockers []string) bool {
 
 // include adds a wait with the same cause.
 func (c *cause) include(w wait, p *pool) {
-	c.since = earlierTime(c.since, w.since)
+	c.since = phrase.EarlierTime(c.since, w.since)
 	c.timesDiffer = c.timesDiffer || !c.deadline.Equal(w.deadline)
-	c.deadline = earlierTime(c.deadline, w.deadline)
+	c.deadline = phrase.EarlierTime(c.deadline, w.deadline)
 	if !slices.Contains(c.pools, p) {
 		c.pools = append(c.pools, p)
 	}

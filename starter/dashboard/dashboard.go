@@ -36,7 +36,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	d := &dashboardCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "dashboard",
-		Short: "Serve pages about the fleet on this machine: what stands still, pools and rollouts, machines and drains",
+		Short: "Serve pages about the fleet on this machine, for a browser",
 		Long: `dashboard serves pages on 127.0.0.1 until Ctrl-C, and prints their address. The pages show first what stands still, by cause, with the
 command that ends the wait; then all pools with their machines, and all clusters; a page for each pool with its rollout, and for each
 machine with its life and its drain. They change while objects change, without a reload; without JavaScript they show the state of

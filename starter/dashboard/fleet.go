@@ -272,25 +272,17 @@ func (p *pool) version() uint64 {
 // oldestStart returns when the oldest wait or operation of the pool began; zero if there is none.
 func (p *pool) oldestStart() (oldest time.Time) {
 	for _, w := range p.waits {
-		oldest = earlierTime(oldest, w.since)
+		oldest = phrase.EarlierTime(oldest, w.since)
 	}
 	if p.operation != nil {
-		oldest = earlierTime(oldest, p.operation.Since.Time)
+		oldest = phrase.EarlierTime(oldest, p.operation.Since.Time)
 	}
 	for _, m := range p.machines {
 		if m.isBlocked() {
-			oldest = earlierTime(oldest, m.currentOperation.Since.Time)
+			oldest = phrase.EarlierTime(oldest, m.currentOperation.Since.Time)
 		}
 	}
 	return oldest
-}
-
-// earlierTime returns the earlier of two times; a zero time is later than any other.
-func earlierTime(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // blockers returns the blockers of the pool and its machines.

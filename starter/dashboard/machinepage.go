@@ -152,7 +152,7 @@ func (f *fleet) drainView(r *drains.Report) *drainView {
 func (f *fleet) firstStart(runs []history.Run) time.Time {
 	first := f.now
 	for _, r := range runs {
-		first = earlierTime(first, r.Start)
+		first = phrase.EarlierTime(first, r.Start)
 	}
 	return first
 }

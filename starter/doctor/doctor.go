@@ -26,6 +26,7 @@ import (
 	"millwright/observe/cache"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -38,7 +39,7 @@ type doctorCommand struct {
 	access        kubecli.ClusterAccess
 	temporalFlags kubecli.TemporalFlags
 	clusterName   string
-	output        kubecli.OutputFormat
+	output        printers.OutputFormat
 }
 
 // Command returns the command doctor.
@@ -46,7 +47,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &doctorCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check an installation: connections, CRDs, Temporal's namespace and search attributes, workers, bridge, providers",
+		Short: "Check an installation: connections, rights, processes, queues",
 		Long: `doctor checks from outside what an installation needs, and prints a line for each check: ok, note, or FAILED or WARNING with what to do: API
 server and CRDs, the user's rights, the clock, Temporal, its namespace and search attributes, the heartbeats of worker and bridge, what these
 may not or cannot do, and who polls the queues. A check comes before the checks that depend on it: without Temporal, for example, no worker has
@@ -157,7 +158,7 @@ func (x *doctorCommand) writeFindings(out io.Writer, findings []finding) error {
 			failed++
 		}
 	}
-	if x.output != kubecli.OutputText {
+	if x.output != printers.OutputText {
 		if err := x.output.Encode(out, map[string]any{"items": answers}); err != nil {
 			return err
 		}
@@ -174,18 +175,18 @@ func (x *doctorCommand) writeFindings(out io.Writer, findings []finding) error {
 
 // print prints the check as text.
 func (a findingAnswer) print(out io.Writer) {
-	word, tone := "FAILED ", kubecli.ToneBad
+	word, tone := "FAILED ", printers.ToneBad
 	switch a.Result {
 	case resultNote:
 		_, _ = fmt.Fprintf(out, "note    %s\n", a.Check)
 		return
 	case resultOK:
-		_, _ = fmt.Fprintf(out, "%s      %s\n", kubecli.Paint(out, kubecli.ToneGood, "ok"), a.Check)
+		_, _ = fmt.Fprintf(out, "%s      %s\n", printers.Paint(out, printers.ToneGood, "ok"), a.Check)
 		return
 	case resultWarning:
-		word, tone = "WARNING", kubecli.ToneWarning
+		word, tone = "WARNING", printers.ToneWarning
 	}
-	_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", kubecli.Paint(out, tone, word), a.Check, a.Problem, a.Remedy)
+	_, _ = fmt.Fprintf(out, "%s %s: %s\n        %s\n", printers.Paint(out, tone, word), a.Check, a.Problem, a.Remedy)
 }
 
 // checkControlCluster checks the control cluster, and returns its MachineClasses. The result reached is false if the

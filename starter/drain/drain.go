@@ -19,7 +19,7 @@ func Command(d kubecli.Environment) *cobra.Command {
 	f := &drainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: d, Kind: request.KindMachine}}
 	c := &cobra.Command{
 		Use:   "drain",
-		Short: "Show why deleted machines are still there, and change how they are drained",
+		Short: "Show why deleted machines are still there; change drains",
 		Long: `drain shows how far the deletion of machines has come: the stage, what blocks it, and what happens next. It also shows nodes
 that are drained although their machines stay, for an in-place update or a preservation. Requests (extend, hold and so on)
 are annotations on a Machine, with actor and reason; kubectl annotate does the same.

@@ -20,11 +20,12 @@ import (
 	"millwright/observe/machine"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *drainCommand) explainCommand() *cobra.Command {
 	var ui kubecli.TemporalUI
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "explain MACHINE",
 		Short: "Show why a deleted machine is still there, or why a node is not empty yet",
@@ -49,7 +50,7 @@ fields. With --ui-address, or the variable TEMPORAL_UI_ADDRESS, the last line ha
 			if err != nil {
 				return err
 			}
-			if output != kubecli.OutputText {
+			if output != printers.OutputText {
 				return output.Encode(c.OutOrStdout(), s.answer())
 			}
 			page, err := ui.PageLine(f.temporalFlags.Namespace, s.machine.Status.CurrentOperation)
@@ -195,10 +196,17 @@ func (s snapshot) writePodTable(out io.Writer) {
 		for _, r := range s.podOverview.Rows[:min(len(s.podOverview.Rows), drain.MaxOverviewRows)] {
 			rows = append(
 				rows,
-				[]any{r.Pod, r.State, kubecli.AgeText(r.Since, s.now), r.Attempts, r.BlockedBy, kubecli.ClockText(r.Next, s.now)},
+				[]any{
+					r.Pod,
+					printers.NewStateWord(r.State),
+					kubecli.AgeText(r.Since, s.now),
+					r.Attempts,
+					r.BlockedBy,
+					kubecli.ClockText(r.Next, s.now),
+				},
 			)
 		}
-		_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+		_ = printers.WriteTable(out, rows) // a write to a buffer never fails
 	}
 	_, _ = fmt.Fprint(out, podCountsText(s.podOverview.Counts))
 	if !s.lastHeartbeatAt.IsZero() {

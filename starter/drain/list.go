@@ -17,11 +17,12 @@ import (
 	"millwright/observe/cache"
 	observe "millwright/observe/drain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *drainCommand) listCommand() *cobra.Command {
 	var all, onlyBlocked bool
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the machines that are being deleted, or whose nodes are drained",
@@ -64,7 +65,7 @@ type listRow struct {
 func (f *drainCommand) listDrains(
 	ctx context.Context,
 	out io.Writer,
-	output kubecli.OutputFormat,
+	output printers.OutputFormat,
 	onlyBlocked bool,
 ) error {
 	clients, err := f.NewClients(f.ClusterAccess)
@@ -81,7 +82,7 @@ func (f *drainCommand) listDrains(
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	items := []listRow{}
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Table:       [][]any{{"NAMESPACE", "NAME", "NODE", "STAGE", "SINCE", "MEANS", "DEADLINE", "BLOCKED BY"}},
 		WideColumns: [][]any{{"WAITS FOR"}},
 	}

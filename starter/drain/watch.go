@@ -15,6 +15,7 @@ import (
 	observe "millwright/observe/drain"
 	"millwright/process/commandline"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *drainCommand) watchCommand() *cobra.Command {
@@ -46,10 +47,10 @@ such as Ctrl-C ends it with exit code 130 or 143, because the end of the drain i
 // when the drain of a machine that is not being deleted has ended. watchDrain returns an error of the first read, and
 // only prints later errors.
 func (e machineReader) watchDrain(ctx context.Context, out io.Writer, interval time.Duration) error {
-	w := kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}
+	w := printers.WatchPrinter{Out: out, IsTerminal: printers.IsTerminal(out)}
 	var uid types.UID
 	ended := false
-	err := kubecli.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+	err := printers.FollowObject(ctx, interval, e.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		defer func() { ended = ended || over }()
 		switch {
 		case uid == "" && err != nil:

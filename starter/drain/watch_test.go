@@ -19,6 +19,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/starter/clitest"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 var errMachineMissing = apierrors.NewNotFound(schema.GroupResource{Resource: "machines"}, "m-1")
@@ -153,9 +154,9 @@ func TestWatchFailsOnlyAtTheFirstRead(t *testing.T) {
 
 func TestWatchRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	w := kubecli.WatchPrinter{Out: &out, IsTerminal: true}
+	w := printers.WatchPrinter{Out: &out, IsTerminal: true}
 	s := snapshot{machine: newDeletedMachine(withRemovalMeans("Evict")), now: now}
 	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
 	w.DrawFrame(s.now, s.explanation(), s.summaryLine())
-	assert.Equal(t, strings.Repeat(kubecli.ClearScreenSequence+s.explanation(), 2), out.String())
+	assert.Equal(t, strings.Repeat(printers.ClearScreenSequence+s.explanation(), 2), out.String())
 }

@@ -14,6 +14,7 @@ import (
 
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // heartbeatCommand is the command `millwright heartbeats` with its flags.
@@ -22,7 +23,7 @@ type heartbeatCommand struct {
 	access       kubecli.ClusterAccess
 	namespace    string // namespace of the Leases
 	probeAddress string // host:port of the probes; if empty, the command checks once and ends
-	output       kubecli.OutputFormat
+	output       printers.OutputFormat
 }
 
 // HeartbeatsCommand returns the command heartbeats.
@@ -30,7 +31,7 @@ func HeartbeatsCommand(e kubecli.Environment) *cobra.Command {
 	x := &heartbeatCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "heartbeats",
-		Short: "Check whether a worker and a bridge are at work, once or as an HTTP probe",
+		Short: "Check whether worker and bridge are at work, also as a probe",
 		Long: `heartbeats reads the two Leases that worker and bridge renew while they are at work. The exit code is 1 if no worker or no bridge is at work, or if a Lease
 cannot be read. With --address it serves HTTP until it is stopped: /readyz answers 200 while both are at work, and /healthz while this
 process runs. The Deployment machine-controller-manager runs it: Gardener's cluster autoscaler scales only while it is available.
@@ -54,7 +55,7 @@ func (x *heartbeatCommand) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if x.output != kubecli.OutputText {
+	if x.output != printers.OutputText {
 		if x.probeAddress != "" {
 			return errors.New("--address serves probes, and prints nothing: leave out --output")
 		}

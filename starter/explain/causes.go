@@ -16,6 +16,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // pool is a deployment, a set without a deployment, or a machine without a set.
@@ -96,7 +97,7 @@ type cause struct {
 	sentence string // the sentence of the first object that waits
 	// the cause does not end without a person
 	needsPerson bool
-	pools    []*blockedPool
+	pools       []*blockedPool
 }
 
 // blockedPool is a pool that a cause blocks.
@@ -132,7 +133,7 @@ func (m activeObjects) causes() []*cause {
 		p := c.pools[i]
 		p.machines += machines
 		if machines > 0 || len(fromMachines[o.pool]) == 0 { // else it may be the deadline of a machine
-			p.deadline = earlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
+			p.deadline = phrase.EarlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
 		}
 	}
 	for _, o := range m.objects {
@@ -159,14 +160,6 @@ func (m activeObjects) causes() []*cause {
 		return list.CompareFalseFirst(!a.needsPerson, !b.needsPerson)
 	})
 	return causes
-}
-
-// earlierTime returns the earlier of two times. If one of them is zero, earlierTime returns the other.
-func earlierTime(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // busyPool is a pool that has work in progress, and that nothing blocks.
@@ -212,10 +205,15 @@ func (m activeObjects) busyPools() []*busyPool {
 func (m activeObjects) writeCauses(out io.Writer) error {
 	causes, busy := m.causes(), m.busyPools()
 	for _, c := range causes {
-		if _, err := fmt.Fprintf(out, "\n%s  %s\n", kubecli.Paint(out, kubecli.ToneWarning, "BLOCKED"), c.short); err != nil {
+		if _, err := fmt.Fprintf(
+			out,
+			"\n%s  %s\n",
+			printers.Paint(out, printers.ToneWarning, "BLOCKED"),
+			c.short,
+		); err != nil {
 			return err
 		}
-		if err := kubecli.WriteTable(out, list.Map(c.pools, m.rowOfBlockedPool)); err != nil {
+		if err := printers.WriteTable(out, list.Map(c.pools, m.rowOfBlockedPool)); err != nil {
 			return err
 		}
 		if _, err := fmt.Fprintf(out, "    %s\n", c.sentence); err != nil {
@@ -225,10 +223,10 @@ func (m activeObjects) writeCauses(out io.Writer) error {
 	if len(busy) == 0 {
 		return nil
 	}
-	if _, err := fmt.Fprintf(out, "\n%s\n", kubecli.Paint(out, kubecli.ToneGood, "IN MOTION")); err != nil {
+	if _, err := fmt.Fprintf(out, "\n%s\n", printers.Paint(out, printers.ToneGood, "IN MOTION")); err != nil {
 		return err
 	}
-	return kubecli.WriteTable(out, list.Map(busy, func(p *busyPool) []any {
+	return printers.WriteTable(out, list.Map(busy, func(p *busyPool) []any {
 		return []any{
 			"  " + p.name(), m.countText(p.pool, p.machines), kubecli.AgeText(p.since, m.now), p.text,
 		}

@@ -22,6 +22,7 @@ import (
 	"millwright/decide/request"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -32,7 +33,7 @@ type explainCommand struct {
 	temporalUI       kubecli.TemporalUI // empty: explain prints no address
 	clusterName      string             // name of the installation; if empty, the name in the object's status or in the workers' Lease
 	targetKubeconfig string             // kubeconfig of the cluster with the nodes; if empty, the cluster with the machines
-	output           kubecli.OutputFormat
+	output           printers.OutputFormat
 }
 
 // Command returns the command explain.
@@ -40,7 +41,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "object"}}
 	c := &cobra.Command{
 		Use:   "explain [KIND/][NAMESPACE/]NAME",
-		Short: "Say what a deployment, set, machine, class or node waits for, and the command that changes it",
+		Short: "Say what an object waits for, and the command that changes it",
 		Long: `explain prints the sentence of the object's status: what the object waits for, since when, what happens without a person and when,
 and the command that changes it. If Temporal, a worker or the bridge is down, nobody writes a status, and explain says that first. After
 the sentence it says which attempt of which call is open, since when. For a deployment and a set it lists machines that wait. JSON
@@ -89,25 +90,25 @@ func (x *explainCommand) run(ctx context.Context, out io.Writer, text string) er
 		s.isAffectedBy,
 	)
 	down = append(down, missing...)
-	if x.output != kubecli.OutputText {
+	if x.output != printers.OutputText {
 		answer := newExplanation(s, slices.Concat(down, troubles, notes), calls)
 		answer.Page = x.pageOrNone(ctx, clients, s)
 		return x.output.Encode(out, answer)
 	}
 	if len(down) > 0 { // no process updates the status, so the sentence below may be out of date
 		for _, line := range append(down, processDownAdvice) {
-			_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
+			_, _ = fmt.Fprintln(out, paintFirstWords(out, printers.ToneWarning, line))
 		}
 	}
 	for _, line := range troubles {
-		_, _ = fmt.Fprintln(out, paintFirstWords(out, kubecli.ToneWarning, line))
+		_, _ = fmt.Fprintln(out, paintFirstWords(out, printers.ToneWarning, line))
 	}
 	if s.isStatusOutdated() { // the sentence below is about an earlier generation
 		_, _ = fmt.Fprintln(
 			out,
 			paintFirstWords(
 				out,
-				kubecli.ToneWarning,
+				printers.ToneWarning,
 				fmt.Sprintf(
 					"The status is of generation %d, and the object has generation %d: nobody has seen the change yet.",
 					s.observedGeneration,
@@ -141,10 +142,10 @@ func (x *explainCommand) pageOrNone(ctx context.Context, clients kubecli.Clients
 }
 
 // paintFirstWords paints the first two words of a line, which name the object or the process.
-func paintFirstWords(out io.Writer, tone kubecli.Tone, line string) string {
+func paintFirstWords(out io.Writer, tone printers.Tone, line string) string {
 	kind, rest, _ := strings.Cut(line, " ")
 	name, rest, more := strings.Cut(rest, " ")
-	return kubecli.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
+	return printers.Paint(out, tone, strings.TrimSpace(kind+" "+name)) + phrase.TextIf(more, " %s", rest)
 }
 
 // findSubject reads the named object. The name is NAME, KIND/NAME, NAMESPACE/NAME, or KIND/NAMESPACE/NAME, which lists

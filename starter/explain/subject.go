@@ -19,6 +19,7 @@ import (
 	"millwright/observe/machine"
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -158,12 +159,12 @@ func (s *subject) workloadCluster() problems.System {
 }
 
 // tone returns the tone of the sentence. An object that waits only for time to pass is not stuck.
-func (s *subject) tone() kubecli.Tone {
+func (s *subject) tone() printers.Tone {
 	isUnserved := s.workflowKind == run.KindMachineClass && s.pollerCount != nil && *s.pollerCount == 0
 	if isUnserved || s.isStatusOutdated() || s.operation != nil && len(s.operation.BlockedBy) > 0 {
-		return kubecli.ToneWarning
+		return printers.ToneWarning
 	}
-	return kubecli.ToneGood
+	return printers.ToneGood
 }
 
 // waitingMembers returns the waiting machines: blocked machines first, then the other machines, each sorted by the
@@ -190,7 +191,7 @@ func (s *subject) writeTable(out io.Writer, now time.Time) error {
 			rows,
 			[]any{
 				m.name,
-				m.status,
+				printers.NewStateWord(m.status),
 				o.Step,
 				kubecli.AgeText(o.Since.Time, now),
 				kubecli.ClockText(cache.TimeOrZero(o.Deadline), now),
@@ -199,7 +200,7 @@ func (s *subject) writeTable(out io.Writer, now time.Time) error {
 		)
 	}
 	_, _ = fmt.Fprintln(out)
-	if err := kubecli.WriteTable(out, rows); err != nil {
+	if err := printers.WriteTable(out, rows); err != nil {
 		return err
 	}
 	if rest := len(waiting) - maxMachineRows; rest > 0 {

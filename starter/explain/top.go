@@ -20,17 +20,18 @@ import (
 	"millwright/observe/cache"
 	"millwright/process/problems"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // TopCommand returns the command top.
 func TopCommand(e kubecli.Environment) *cobra.Command {
 	x := &explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "objects"}}
 	var all, blocked, watch bool
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	var interval time.Duration
 	c := &cobra.Command{
 		Use:   "top",
-		Short: "Show everything in motion and what it waits for: first each cause that blocks something, then the other pools",
+		Short: "Show what blocks pools, and the other pools in motion",
 		Long: `top shows the pools that have work in progress. A pool is a deployment, a set without a deployment, or a machine without a set. First
 comes each cause that blocks something, with one line for each pool: how many of its machines wait, for how long, and until when. The
 sentence below the lines says why, what happens without a person, and which command changes it. Then come the other pools in motion. top
@@ -66,8 +67,8 @@ With --watch it reads again and again until Ctrl-C. If the output is not a termi
 				}
 				return m.downProcessError()
 			}
-			w := kubecli.WatchPrinter{Out: c.OutOrStdout(), IsTerminal: kubecli.IsTerminal(c.OutOrStdout())}
-			return kubecli.FollowObject(c.Context(), interval, read, func(m activeObjects, err error) (bool, error) {
+			w := printers.WatchPrinter{Out: c.OutOrStdout(), IsTerminal: printers.IsTerminal(c.OutOrStdout())}
+			return printers.FollowObject(c.Context(), interval, read, func(m activeObjects, err error) (bool, error) {
 				if err != nil {
 					w.PrintChange(x.Now(), err.Error())
 					return false, nil
@@ -250,14 +251,14 @@ func (m activeObjects) downProcessError() error {
 }
 
 // writeList writes the list. In the formats of tables, the summary comes first.
-func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) error {
-	l := kubecli.Listing{
+func (m activeObjects) writeList(out io.Writer, output printers.OutputFormat) error {
+	l := printers.Listing{
 		Items:       m.objects,
 		Table:       [][]any{{"NAMESPACE", "OBJECT", "STEP", "SINCE", "DEADLINE", "WAITS FOR"}},
 		WideColumns: [][]any{{"WORKFLOW"}},
 		EmptyText:   m.summary(),
 	}
-	isTable := output == kubecli.OutputTable || output == kubecli.OutputWide
+	isTable := output == printers.OutputTable || output == printers.OutputWide
 	if len(m.problemLines) > 0 && isTable {
 		if _, err := fmt.Fprintln(out, strings.Join(m.problemLines, "\n")); err != nil {
 			return err
@@ -268,7 +269,7 @@ func (m activeObjects) writeList(out io.Writer, output kubecli.OutputFormat) err
 			return err
 		}
 	}
-	if len(m.objects) > 0 && output == kubecli.OutputTable {
+	if len(m.objects) > 0 && output == printers.OutputTable {
 		return m.writeCauses(out)
 	}
 	for _, o := range m.objects {

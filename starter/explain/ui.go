@@ -15,7 +15,6 @@ import (
 	"millwright/workflows/run"
 )
 
-
 // uiCommand is the command `millwright ui` with its flags.
 type uiCommand struct {
 	explainCommand
@@ -30,7 +29,7 @@ func UICommand(e kubecli.Environment) *cobra.Command {
 	x := &uiCommand{explainCommand: explainCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: "object"}}}
 	c := &cobra.Command{
 		Use:   "ui [[KIND/][NAMESPACE/]NAME]",
-		Short: "Print the page of Temporal's UI that shows an object, or all work in progress",
+		Short: "Print the page of Temporal's UI about an object, or all work",
 		Long: `ui prints the URL of a page of Temporal's UI. With a name, it is the page of the workflow that works on the object (its rollout or its
 drain, if one is open); without a name, the list of all open workflows. Of a machine that is gone, it is the list of its workflows.
 

@@ -23,6 +23,7 @@ import (
 	"millwright/observe/target"
 	"millwright/process/claims"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -38,7 +39,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	f := &fleetCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "fleet",
-		Short: "Show the namespaces of an installation with their target clusters, machines and shards; move a namespace to another shard",
+		Short: "Show namespaces, target clusters and shards; move a namespace",
 		Example: `  millwright fleet list
   millwright fleet move shop --shard 2`,
 	}
@@ -49,7 +50,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 }
 
 func (f *fleetCommand) listCommand() *cobra.Command {
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the namespaces: state of the target cluster, machines, machines in motion and blocked, shard and worker",
@@ -116,7 +117,7 @@ func (r row) reasonText() string {
 	return strings.Join(reasons, "; ")
 }
 
-func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output kubecli.OutputFormat) error {
+func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output printers.OutputFormat) error {
 	clients, err := f.NewClients(f.access)
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output
 		return err
 	}
 	now := f.Now()
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Items: rows,
 		Table: [][]any{{
 			"NAMESPACE", "STATE", "TARGET", "SINCE", "MACHINES", "IN MOTION", "BLOCKED", "OLDEST", "SHARD", "WORKER",
@@ -141,8 +142,16 @@ func (f *fleetCommand) listNamespaces(ctx context.Context, out io.Writer, output
 		}
 		l.Names = append(l.Names, "namespace/"+r.Namespace)
 		l.Table = append(l.Table, []any{
-			r.Namespace, r.State, cmp.Or(string(r.Target), "shared"), ageText(r.Since, now),
-			r.MachineCount, r.ActiveCount, r.BlockedCount, ageText(r.OldestSince, now), number, r.Worker,
+			r.Namespace,
+			printers.NewStateWord(r.State),
+			printers.NewStateWord(cmp.Or(string(r.Target), "shared")),
+			ageText(r.Since, now),
+			r.MachineCount,
+			r.ActiveCount,
+			r.BlockedCount,
+			ageText(r.OldestSince, now),
+			number,
+			r.Worker,
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.reasonText()})
 	}

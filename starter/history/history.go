@@ -19,6 +19,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/request"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/run"
 )
 
@@ -39,7 +40,7 @@ type historyCommand struct {
 	clusterName   string
 	limit         int
 	token         string // where the list continues, as the command printed it; empty: the newest run
-	output        kubecli.OutputFormat
+	output        printers.OutputFormat
 }
 
 // Command returns the command history.
@@ -47,7 +48,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &historyCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: request.KindMachine}}
 	c := &cobra.Command{
 		Use:   "history MACHINE",
-		Short: "List what happened to a machine, also to one that is gone: its workflow runs, the newest first",
+		Short: "List the workflow runs of a machine, also of one that is gone",
 		Long: `history lists the workflow runs of a machine and of its drains that Temporal still has, the newest first: the kind, the start, the duration, how
 the run ended or what it does, and the page of Temporal's UI that shows it (the tab with the sentence). Temporal keeps closed runs for the
 retention time of its namespace, 7 days by default.
@@ -262,11 +263,11 @@ func (r Run) Text() string {
 
 // write writes the list in the format of the flag.
 func (x *historyCommand) write(out io.Writer, key types.NamespacedName, page runList) error {
-	if x.output == kubecli.OutputJSON || x.output == kubecli.OutputYAML {
+	if x.output == printers.OutputJSON || x.output == printers.OutputYAML {
 		return x.output.Encode(out, page)
 	}
 	now := x.Now()
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Items:       page.Items,
 		Table:       [][]any{{"KIND", "STARTED", "DURATION", "OUTCOME", "PAGE"}},
 		WideColumns: [][]any{{"WORKFLOW", "RUN"}},
@@ -289,7 +290,7 @@ func (x *historyCommand) write(out io.Writer, key types.NamespacedName, page run
 		})
 		l.WideColumns = append(l.WideColumns, []any{r.WorkflowID, r.RunID})
 	}
-	if err := x.output.Write(out, l); err != nil || page.Continue == "" || x.output == kubecli.OutputName {
+	if err := x.output.Write(out, l); err != nil || page.Continue == "" || x.output == printers.OutputName {
 		return err
 	}
 	_, err := fmt.Fprintf(out, "Older runs: millwright history %s --limit %d --continue %s\n", key, x.limit, page.Continue)

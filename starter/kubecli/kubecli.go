@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"go.temporal.io/sdk/client"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -208,3 +209,36 @@ func AgeText(t, now time.Time) string {
 
 // CollapseSpaces replaces all white space in a text by single spaces.
 func CollapseSpaces(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// EmptyListText returns the text instead of an empty list: the text none with the namespace of the flag, and how many
+// objects all other namespaces have. The function countAll counts the objects of all namespaces; an error of countAll, for
+// example because the user may not list them, leaves the number out.
+func (o *ObjectFlags) EmptyListText(
+	ctx context.Context,
+	clients Clients,
+	none string,
+	countAll func(context.Context) (int, error),
+) string {
+	if o.Namespace == metav1.NamespaceAll {
+		return none
+	}
+	text := none + " in namespace " + o.Namespace
+	if clients.Core != nil {
+		_, err := clients.Core.Namespaces().Get(ctx, o.Namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			text = "there is no namespace " + o.Namespace
+		}
+	}
+	if n, err := countAll(ctx); err == nil && n > 0 {
+		text += fmt.Sprintf("; %d elsewhere: -A", n)
+	}
+	return text
+}
+
+// AddFormerFlag adds the former name of a boolean flag. The former name works, is not in the help, and says its new
+// name when somebody uses it.
+func AddFormerFlag(flags *pflag.FlagSet, value *bool, former, now string) {
+	flags.BoolVar(value, former, false, "the former name of --"+now)
+	// an error is possible only for a flag that does not exist
+	_ = flags.MarkDeprecated(former, "use --"+now)
+}

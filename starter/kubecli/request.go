@@ -21,6 +21,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/decide/request"
 	"millwright/observe/machine"
+	"millwright/starter/printers"
 )
 
 // MaxWriteRetries is how many times a request is written again after a conflict. Before each write, the object is read
@@ -273,7 +274,7 @@ var ErrNotConfirmed = errors.New("not confirmed: nothing was written")
 // askForConfirmation asks the user to confirm a write that cannot be undone.
 func (w requestWriter) askForConfirmation(question string) error {
 	_, _ = fmt.Fprintf(w.out, "%s Type yes: ", question)
-	FlushScreen(w.out)
+	printers.FlushScreen(w.out)
 	answer, err := bufio.NewReader(w.in).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read the answer: %w", err)

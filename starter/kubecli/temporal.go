@@ -51,4 +51,3 @@ func CountPollers(
 ) (int, error) {
 	return taskqueue.CountPollers(ctx, temporal.WorkflowService(), namespace, queue, kind)
 }
-

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/takeover"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // namespaceCheck is the result of check for one namespace, as JSON and YAML show it.
@@ -32,7 +33,7 @@ func (x *migrateCommand) checkNamespaces(ctx context.Context, out io.Writer) err
 		return err
 	}
 	checks, blocked := []namespaceCheck{}, 0
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Table:     [][]any{{"NAMESPACE", "READY", "MACHINES", "NOTES", "FIRST"}},
 		EmptyText: "no namespace with Machines belongs to Millwright",
 	}

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/takeover"
 	"millwright/process"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // migrateCommand is the command `millwright migrate` with the flags of its subcommands.
@@ -27,7 +28,7 @@ type migrateCommand struct {
 	actsAsMCM        bool
 	scopeFlags       process.ScopeFlags // the namespaces that worker and bridge act on
 	allNamespaces    bool
-	output           kubecli.OutputFormat
+	output           printers.OutputFormat
 }
 
 // noTargetCluster is the value of --target-kubeconfig for machines that join no cluster.
@@ -38,7 +39,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &migrateCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: request.KindMachineDeployment}}
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Check and plan how Millwright takes namespaces over from machine-controller-manager",
+		Short: "Check and plan the take-over from machine-controller-manager",
 		Long: `migrate reads the objects of one namespace or of all namespaces, and changes nothing. It runs the same decisions as Millwright's workers to
 say what Millwright would do with each object now. With --target-secret, each namespace has its own target cluster. docs/migration.md
 describes the takeover and the way back.`,
@@ -96,9 +97,9 @@ func (x *migrateCommand) checkTakeover(ctx context.Context, out io.Writer) error
 
 // writeFindings prints findings. In the table formats, writeFindings prints each finding in one line, and its advice in
 // a second line.
-func writeFindings(out io.Writer, format kubecli.OutputFormat, findings []takeover.Finding) error {
-	if format != kubecli.OutputTable && format != kubecli.OutputWide {
-		l := kubecli.Listing{Items: findings}
+func writeFindings(out io.Writer, format printers.OutputFormat, findings []takeover.Finding) error {
+	if format != printers.OutputTable && format != printers.OutputWide {
+		l := printers.Listing{Items: findings}
 		for _, f := range findings {
 			l.Names = append(l.Names, f.Object)
 		}
@@ -156,9 +157,9 @@ func writePlan(out io.Writer, format string, there, back []takeover.Step) error 
 		_, _ = fmt.Fprintln(out, "\nThe way back:")
 		writeSteps(out, back)
 		return nil
-	case string(kubecli.OutputJSON), string(kubecli.OutputYAML):
+	case string(printers.OutputJSON), string(printers.OutputYAML):
 		data, err := json.MarshalIndent(map[string]any{"takeover": there, "back": back}, "", "  ")
-		if err == nil && format == string(kubecli.OutputYAML) {
+		if err == nil && format == string(printers.OutputYAML) {
 			data, err = yaml.JSONToYAML(data)
 		}
 		if err != nil {

@@ -26,7 +26,7 @@ import (
 
 	"millwright/api/v1alpha1"
 	"millwright/starter/clitest"
-	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 var updateGolden = flag.Bool("update", false, "rewrite what the commands print in testdata")
@@ -348,7 +348,7 @@ func TestOutputFormats(t *testing.T) {
 		"-n",
 		"shoot",
 		"-o",
-		string(kubecli.OutputName),
+		string(printers.OutputName),
 	)
 	require.NoError(t, err)
 	assert.Equal(t, len(list.Items), strings.Count(out, "\n"))

@@ -27,7 +27,7 @@ func bootstrapCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "bootstrap",
-		Short: "Make Temporal's namespace and search attributes, where they are missing",
+		Short: "Make the namespace and search attributes in Temporal",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), timeout)

@@ -27,7 +27,7 @@ func codecServerCommand() *cobra.Command {
 	var s codecServerOptions
 	c := &cobra.Command{
 		Use:   "codec-server",
-		Short: "Decrypt payloads for Temporal's UI and its command line, on this machine only",
+		Short: "Decrypt payloads for Temporal's UI, on this machine only",
 		Long: `codec-server is a codec server for Temporal: it decrypts payloads for Temporal's UI in a browser on this machine, and for the command
 "temporal" with --codec-endpoint. Everybody who can reach the server can read payloads. So it listens on a loopback address only, and
 answers web pages of the given origins only. It ends with SIGINT or SIGTERM.`,

@@ -18,6 +18,7 @@ import (
 	"millwright/starter/history"
 	"millwright/starter/kubecli"
 	"millwright/starter/migrate"
+	"millwright/starter/printers"
 	"millwright/starter/providers"
 	"millwright/starter/replace"
 	"millwright/starter/rollout"
@@ -54,9 +55,9 @@ with the rights of the user of the kubeconfig, as kubectl does. An object is giv
 	if strings.HasPrefix(filepath.Base(os.Args[0]), "kubectl-") { // the program runs as a plugin of kubectl
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl millwright"}
 	}
-	out := kubecli.NewScreen(os.Stdout)
+	out := printers.NewScreen(os.Stdout)
 	root.SetOut(out)
-	cobra.OnFinalize(func() { kubecli.FlushScreen(out) })
+	cobra.OnFinalize(func() { printers.FlushScreen(out) })
 	addGroup(
 		root,
 		cobra.Group{ID: "see", Title: "Commands that show the state:"},

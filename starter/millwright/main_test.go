@@ -68,3 +68,11 @@ func TestFormerNameHint(t *testing.T) {
 		assert.Empty(t, formerNameHint(name))
 	}
 }
+
+// The list of commands fits on a terminal of 80 columns.
+func TestCommandsHaveShortDescriptions(t *testing.T) {
+	const indent = len("  codec-server   ")
+	for _, c := range rootCommand().Commands() {
+		assert.LessOrEqual(t, indent+len(c.Short), 80, c.Name())
+	}
+}

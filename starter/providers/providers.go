@@ -24,6 +24,7 @@ import (
 	"millwright/observe/machine"
 	"millwright/process"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/check"
 	"millwright/workflows/run"
 )
@@ -40,7 +41,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	p := &providerCommand{ObjectFlags: kubecli.ObjectFlags{Environment: e, Kind: kubecli.KindClass}}
 	c := &cobra.Command{
 		Use:   "provider",
-		Short: "Show which providers have workers, and check whether they can use their classes",
+		Short: "Show which providers have workers, and check their classes",
 		Example: `  millwright provider list -A
   millwright provider check shop/small`,
 	}
@@ -53,7 +54,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 
 func (p *providerCommand) listCommand() *cobra.Command {
 	var all bool
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the classes with their providers, how many workers serve them, and how many machines wait for them",
@@ -83,7 +84,7 @@ type classRow struct {
 	WaitingSummary string `json:"waiting,omitempty"`
 }
 
-func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output kubecli.OutputFormat) error {
+func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, output printers.OutputFormat) error {
 	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func (p *providerCommand) listProviders(ctx context.Context, out io.Writer, outp
 		return fmt.Errorf("list Machines: %w", err)
 	}
 	items := []classRow{}
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Table: [][]any{{"NAMESPACE", "CLASS", "PROVIDER", "WORKERS", "MACHINES", "WAITING"}},
 	}
 	if len(classes.Items) == 0 {
@@ -188,7 +189,7 @@ func countMachines(
 const checkTimeout = 90 * time.Second
 
 func (p *providerCommand) checkCommand() *cobra.Command {
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "check CLASS",
 		Short: "Ask the provider of a class once whether it can use the class",
@@ -208,7 +209,7 @@ seconds, the command fails.`,
 	return c
 }
 
-func (p *providerCommand) checkClass(c *cobra.Command, args []string, output kubecli.OutputFormat) error {
+func (p *providerCommand) checkClass(c *cobra.Command, args []string, output printers.OutputFormat) error {
 	ctx := c.Context()
 	installation, temporal, clients, err := p.connectToInstallation(ctx)
 	if err != nil {
@@ -292,8 +293,8 @@ type checkAnswer struct {
 }
 
 // writeCheckResult writes the result of a check in a format, and returns an error if the provider cannot use the class.
-func writeCheckResult(out io.Writer, output kubecli.OutputFormat, in check.Input, r check.Result) error {
-	if output == kubecli.OutputText {
+func writeCheckResult(out io.Writer, output printers.OutputFormat, in check.Input, r check.Result) error {
+	if output == printers.OutputText {
 		return printCheckResult(out, in, r)
 	}
 	failed := printCheckResult(io.Discard, in, r)

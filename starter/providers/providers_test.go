@@ -19,7 +19,7 @@ import (
 	"millwright/api/vocabulary"
 	"millwright/provider"
 	"millwright/starter/clitest"
-	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 	"millwright/workflows/check"
 	"millwright/workflows/run"
 )
@@ -68,14 +68,14 @@ func TestCheckResultAsJSON(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(
 		t,
-		writeCheckResult(&out, kubecli.OutputJSON, in, check.Result{CheckResult: cloud.CheckResult{Instances: 3}}),
+		writeCheckResult(&out, printers.OutputJSON, in, check.Result{CheckResult: cloud.CheckResult{Instances: 3}}),
 	)
 	assert.JSONEq(t, `{"namespace":"shop","class":"small","provider":"incus","usable":true,"instances":3}`, out.String())
 	out.Reset()
 	denied := check.Result{
 		CheckResult: cloud.CheckResult{Problem: &kube.Problem{Reason: "PermissionDenied", Message: "not authorized"}},
 	}
-	require.ErrorContains(t, writeCheckResult(&out, kubecli.OutputJSON, in, denied), "cannot use class shop/small")
+	require.ErrorContains(t, writeCheckResult(&out, printers.OutputJSON, in, denied), "cannot use class shop/small")
 	assert.JSONEq(
 		t,
 		`{"namespace":"shop","class":"small","provider":"incus","usable":false,"message":"not authorized","reason":"PermissionDenied","instances":0}`,
@@ -84,7 +84,7 @@ func TestCheckResultAsJSON(t *testing.T) {
 	out.Reset()
 	require.Error(
 		t,
-		writeCheckResult(&out, kubecli.OutputYAML, in, check.Result{NoWorker: true, Failure: "nobody answers"}),
+		writeCheckResult(&out, printers.OutputYAML, in, check.Result{NoWorker: true, Failure: "nobody answers"}),
 	)
 	assert.Contains(t, out.String(), "message: nobody answers\n")
 	assert.Contains(t, out.String(), "noWorker: true\n")

@@ -14,11 +14,12 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/rollout"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *rolloutCommand) historyCommand() *cobra.Command {
 	var revision int64
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "history DEPLOYMENT",
 		Short: "List the revisions of a deployment, or show the template of one",
@@ -63,9 +64,9 @@ func (s snapshot) setIndicesByRevision() []int {
 }
 
 // writeHistory writes the table of revisions.
-func (s snapshot) writeHistory(out io.Writer, output kubecli.OutputFormat) error {
+func (s snapshot) writeHistory(out io.Writer, output printers.OutputFormat) error {
 	answers := s.revisionAnswers()
-	l := kubecli.Listing{
+	l := printers.Listing{
 		Items: answers, EmptyText: fmt.Sprintf("deployment %s has no revision yet", s.key()), Table: s.historyRows(),
 	}
 	for _, a := range answers {
@@ -105,7 +106,7 @@ func (s snapshot) historyRows() [][]any {
 
 // writeTemplate writes the template of a revision. If no set has the revision now, writeTemplate uses a set that had
 // the revision formerly.
-func (s snapshot) writeTemplate(out io.Writer, revision int64, output kubecli.OutputFormat) error {
+func (s snapshot) writeTemplate(out io.Writer, revision int64, output printers.OutputFormat) error {
 	i := slices.IndexFunc(
 		s.facts.Sets,
 		func(set rollout.MachineSet) bool { return revision != 0 && set.Revision == revision },
@@ -121,7 +122,7 @@ func (s snapshot) writeTemplate(out io.Writer, revision int64, output kubecli.Ou
 		note = fmt.Sprintf(", which is revision %d now", s.facts.Sets[i].Revision)
 	}
 	set := s.tree.Sets[i]
-	if output == kubecli.OutputJSON || output == kubecli.OutputYAML {
+	if output == printers.OutputJSON || output == printers.OutputYAML {
 		return output.Encode(out, templateAnswer{s.facts.Sets[i].Revision, set.name, s.source.templateOfSet(i)})
 	}
 	text, err := yaml.Marshal(s.source.templateOfSet(i))

@@ -22,11 +22,12 @@ import (
 	capideployment "millwright/observe/capi/deployment"
 	"millwright/observe/deployment"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *rolloutCommand) listCommand() *cobra.Command {
 	var all, withComplete bool
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the deployments whose rollout is in motion or stands still",
@@ -103,7 +104,7 @@ func (r listRow) stepCell() string {
 func (f *rolloutCommand) listRollouts(
 	ctx context.Context,
 	out io.Writer,
-	output kubecli.OutputFormat,
+	output printers.OutputFormat,
 	withComplete bool,
 ) error {
 	l, err := f.newListReader()
@@ -115,7 +116,7 @@ func (f *rolloutCommand) listRollouts(
 		return err
 	}
 	now := f.Now()
-	shown := kubecli.Listing{
+	shown := printers.Listing{
 		Items:       rows,
 		Table:       [][]any{{"NAMESPACE", "NAME", "REVISION", "DONE", "STEP", "STATE", "SINCE"}},
 		WideColumns: [][]any{{"STRATEGY", "WHAT"}},
@@ -133,7 +134,8 @@ func (f *rolloutCommand) listRollouts(
 	for _, r := range rows {
 		shown.Names = append(shown.Names, r.Kind+"/"+r.Namespace+"/"+r.Name)
 		shown.Table = append(shown.Table, []any{
-			r.Namespace, r.Name, revisionCell(r.Revision), fmt.Sprintf("%d/%d", r.Done, r.Desired), r.stepCell(), r.State,
+			r.Namespace, r.Name, revisionCell(r.Revision), fmt.Sprintf("%d/%d", r.Done, r.Desired), r.stepCell(),
+			printers.NewStateWord(string(r.State)),
 			kubecli.AgeText(r.Since, now),
 		})
 		shown.WideColumns = append(shown.WideColumns, []any{r.Strategy, r.Sentence})

@@ -21,6 +21,7 @@ import (
 	"millwright/decide/rollout/simulate"
 	"millwright/observe/cache"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // proposal is the input of a plan in addition to the deployment.
@@ -35,7 +36,7 @@ type proposal struct {
 func (f *rolloutCommand) planCommand() *cobra.Command {
 	var w proposal
 	var replicas int32
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "plan DEPLOYMENT",
 		Short: "Show the steps that a rollout would take, and take none",
@@ -70,7 +71,7 @@ shows the minimum time of the rollout: under the same bounds, no system can be f
 			switch {
 			case err != nil:
 				return err
-			case output != kubecli.OutputText:
+			case output != printers.OutputText:
 				return output.Encode(c.OutOrStdout(), p.answer())
 			}
 			_, err = io.WriteString(c.OutOrStdout(), p.text())

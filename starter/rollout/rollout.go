@@ -13,7 +13,7 @@ func Command(d kubecli.Environment) *cobra.Command {
 	f := &rolloutCommand{ObjectFlags: kubecli.ObjectFlags{Environment: d, Kind: request.KindMachineDeployment}}
 	c := &cobra.Command{
 		Use:   "rollout",
-		Short: "Show the rollout of a deployment's newest template, and stop, continue or undo it",
+		Short: "Show rollouts of templates; stop, continue and undo them",
 		Long: `rollout shows how many machines of a MachineDeployment have its newest template, what the others wait for and what comes next,
 and changes the rollout. Requests (pause, cancel and so on) write the MachineDeployment, with actor and reason; kubectl can do the
 same. The commands do not need Temporal; without Temporal, requests take effect later.

@@ -12,12 +12,13 @@ import (
 
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *rolloutCommand) statusCommand() *cobra.Command {
 	var ui kubecli.TemporalUI
 	var w waiting
-	var output kubecli.OutputFormat
+	var output printers.OutputFormat
 	c := &cobra.Command{
 		Use:   "status DEPLOYMENT",
 		Short: "Show the state of a rollout, what it waits for, and the command that changes it",
@@ -68,9 +69,9 @@ must act: a step waits for approval, or somebody has paused or holds the rollout
 }
 
 // writeStatus writes the status in a format.
-func (s snapshot) writeStatus(out io.Writer, output kubecli.OutputFormat, ui kubecli.TemporalUI) error {
+func (s snapshot) writeStatus(out io.Writer, output printers.OutputFormat, ui kubecli.TemporalUI) error {
 	advice := append(s.advice(), s.followCommands()...)
-	if output != kubecli.OutputText {
+	if output != printers.OutputText {
 		return output.Encode(out, s.answer(advice))
 	}
 	page, err := ui.PageLine("", s.tree.operation)
@@ -97,7 +98,7 @@ func (s snapshot) statusText(advice []string) string {
 		_, _ = fmt.Fprintln(&out, waits)
 	}
 	_, _ = fmt.Fprintf(&out, "%s\n%s\n\n", s.statusSentence(), s.progressBar())
-	_ = kubecli.WriteTable(&out, s.factRows()) // a write to a buffer never fails
+	_ = printers.WriteTable(&out, s.factRows()) // a write to a buffer never fails
 	s.writeSetTable(&out)
 	s.writeMachineTable(&out)
 	if len(advice) > 0 {

@@ -10,6 +10,7 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/rollout/simulate"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // writeSetTable writes the table of setRows.
@@ -19,7 +20,7 @@ func (s snapshot) writeSetTable(out io.Writer) {
 		return
 	}
 	_, _ = fmt.Fprintln(out)
-	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+	_ = printers.WriteTable(out, rows) // a write to a buffer never fails
 	if rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d without machines: millwright rollout history %s\n", rest, s.tree.argument)
 	}
@@ -80,11 +81,16 @@ func (s snapshot) writeMachineTable(out io.Writer) {
 	for _, m := range awaited[:min(len(awaited), maxMachineRows)] {
 		rows = append(
 			rows,
-			[]any{m.name, m.phase, kubecli.AgeText(m.phaseBeginTime, s.now), kubecli.CollapseSpaces(m.lastOperation)},
+			[]any{
+				m.name,
+				printers.NewStateWord(m.phase),
+				kubecli.AgeText(m.phaseBeginTime, s.now),
+				kubecli.CollapseSpaces(m.lastOperation),
+			},
 		)
 	}
 	_, _ = fmt.Fprintln(out)
-	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+	_ = printers.WriteTable(out, rows) // a write to a buffer never fails
 	if rest := len(awaited) - maxMachineRows; rest > 0 {
 		_, _ = fmt.Fprintf(out, "and %d more\n", rest)
 	}
@@ -147,7 +153,7 @@ func (s snapshot) writeStepTable(out io.Writer, steps []simulate.PredictedStep) 
 		}
 		rows = append(rows, append(row, step.Action))
 	}
-	_ = kubecli.WriteTable(out, rows) // a write to a buffer never fails
+	_ = printers.WriteTable(out, rows) // a write to a buffer never fails
 }
 
 // namesOfNonemptySets returns the names of the sets with replicas after at least one step, from the oldest to the

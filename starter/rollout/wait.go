@@ -9,7 +9,7 @@ import (
 
 	"millwright/decide/phrase"
 	"millwright/process/commandline"
-	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // Exit codes of `rollout watch` and `rollout status --wait`, in addition to those of all commands.
@@ -39,8 +39,8 @@ func (l deploymentReader) waitForRollout(
 		limited, cancel = context.WithTimeout(ctx, w.timeout)
 		defer cancel()
 	}
-	printer, j, ended := kubecli.WatchPrinter{Out: progress}, watchState{}, false
-	err = kubecli.FollowObject(limited, w.interval, l.readSnapshot, func(s snapshot, err error) (bool, error) {
+	printer, j, ended := printers.WatchPrinter{Out: progress}, watchState{}, false
+	err = printers.FollowObject(limited, w.interval, l.readSnapshot, func(s snapshot, err error) (bool, error) {
 		switch {
 		case j.isDeploymentGone(s, err):
 			return true, fmt.Errorf("deployment %s is gone, and its rollout was not complete", l.key)

@@ -15,6 +15,7 @@ import (
 	"millwright/decide/phrase"
 	"millwright/process/commandline"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 func (f *rolloutCommand) watchCommand() *cobra.Command {
@@ -56,8 +57,8 @@ func (l deploymentReader) watchRollout(
 	j *watchState,
 	interval time.Duration,
 ) error {
-	w, ended := &kubecli.WatchPrinter{Out: out, IsTerminal: kubecli.IsTerminal(out)}, false
-	err := kubecli.FollowObject(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
+	w, ended := &printers.WatchPrinter{Out: out, IsTerminal: printers.IsTerminal(out)}, false
+	err := printers.FollowObject(ctx, interval, l.readSnapshot, func(s snapshot, err error) (over bool, _ error) {
 		switch {
 		case j.isDeploymentGone(s, err):
 			return true, fmt.Errorf("deployment %s is gone, and its rollout was not complete", l.key)
@@ -83,7 +84,7 @@ func (j *watchState) isDeploymentGone(s snapshot, err error) bool {
 }
 
 // showSnapshot prints one snapshot, and reports whether the watch is over.
-func (j *watchState) showSnapshot(w *kubecli.WatchPrinter, s snapshot) (over bool, err error) {
+func (j *watchState) showSnapshot(w *printers.WatchPrinter, s snapshot) (over bool, err error) {
 	if change := j.recordSnapshot(&s); change != "" {
 		w.PrintLine(s.now, change)
 	}

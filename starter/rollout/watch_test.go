@@ -20,6 +20,7 @@ import (
 	"millwright/api/v1alpha1"
 	"millwright/starter/clitest"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 var errDeploymentNotFound = apierrors.NewNotFound(schema.GroupResource{Resource: "machinedeployments"}, "web")
@@ -292,14 +293,14 @@ func TestWatchFailsAfterASignal(t *testing.T) {
 
 func TestWatchRedrawsOnATerminal(t *testing.T) {
 	var out bytes.Buffer
-	w, j := &kubecli.WatchPrinter{Out: &out, IsTerminal: true}, &watchState{}
+	w, j := &printers.WatchPrinter{Out: &out, IsTerminal: true}, &watchState{}
 	s := waitingPool().newSnapshot()
 	for range 2 {
 		over, err := j.showSnapshot(w, s)
 		require.NoError(t, err)
 		assert.False(t, over)
 	}
-	assert.Equal(t, strings.Repeat(kubecli.ClearScreenSequence+s.statusText(s.advice()), 2), out.String())
+	assert.Equal(t, strings.Repeat(printers.ClearScreenSequence+s.statusText(s.advice()), 2), out.String())
 	assert.NotContains(t, out.String(), "millwright rollout watch", "it is being watched")
 }
 

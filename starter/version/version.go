@@ -19,6 +19,7 @@ import (
 	"millwright/process/commandline"
 	"millwright/starter/explain"
 	"millwright/starter/kubecli"
+	"millwright/starter/printers"
 )
 
 // answerTimeout is how long the command waits for the API server, and for Temporal.
@@ -29,7 +30,7 @@ type versionCommand struct {
 	kubecli.Environment
 	access        kubecli.ClusterAccess
 	temporalFlags kubecli.TemporalFlags
-	output        kubecli.OutputFormat
+	output        printers.OutputFormat
 }
 
 // Command returns the command version.
@@ -37,7 +38,7 @@ func Command(e kubecli.Environment) *cobra.Command {
 	x := &versionCommand{Environment: e}
 	c := &cobra.Command{
 		Use:   "version",
-		Short: "Print the versions of this program, worker, bridge, API server and Temporal",
+		Short: "Print the versions of all parts of an installation",
 		Long: `version prints the build of this program, of worker and bridge (from their Leases: the build of the process that wrote the Lease last), and the
 versions of the API server and of the Temporal server. A version that cannot be read is "unknown", with the reason. The exit code is 0 also then.`,
 		Example: `  millwright version
@@ -45,14 +46,14 @@ versions of the API server and of the Temporal server. A version that cannot be 
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			parts := x.readParts(c.Context())
-			if x.output != kubecli.OutputText {
+			if x.output != printers.OutputText {
 				return x.output.Encode(c.OutOrStdout(), map[string]any{"items": parts})
 			}
 			var rows [][]any
 			for _, p := range parts {
 				rows = append(rows, []any{p.Name, p.text(x.Now())})
 			}
-			return kubecli.WriteTable(c.OutOrStdout(), rows)
+			return printers.WriteTable(c.OutOrStdout(), rows)
 		},
 	}
 	x.access.RegisterFlags(c)

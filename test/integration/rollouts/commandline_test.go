@@ -46,6 +46,10 @@ func TestRolloutFromTheCommandLine(t *testing.T) {
 	require.Contains(t, f.Deployment(t).Annotations[v1alpha1.AnnotationChangeCause], "new certificates")
 
 	runRolloutCommand(t, "undo", "typed/typed", "--reason", "the old ones were well")
+	listed := runRolloutCommand(t, "list", "-n", "typed", "--all", "-o", "name")
+	require.Equal(t, []string{"machinedeployment/typed/typed"}, listed)
+	waited := runRolloutCommand(t, "status", "mcd", "typed", "-n", "typed", "--wait", "--timeout", "2m")
+	require.Contains(t, strings.Join(waited, "\n"), "typed/typed: revision 3 is complete.")
 	seen = runRolloutCommand(t, "watch", "typed/typed", "--interval", "200ms")
 	require.Contains(t, seen[len(seen)-1], "typed/typed: revision 3 is complete;")
 	f.AwaitRunningMachines(t, 3)

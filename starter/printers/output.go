@@ -1,7 +1,6 @@
-package kubecli
+package printers
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -9,9 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"millwright/decide/list"
@@ -126,37 +122,4 @@ func (o OutputFormat) Encode(out io.Writer, value any) error {
 	}
 	_, err = fmt.Fprintln(UnwrappedOutput(out), strings.TrimSpace(string(data)))
 	return err
-}
-
-// EmptyListText returns the text instead of an empty list: the text none with the namespace of the flag, and how many
-// objects all other namespaces have. The function countAll counts the objects of all namespaces; an error of countAll, for
-// example because the user may not list them, leaves the number out.
-func (o *ObjectFlags) EmptyListText(
-	ctx context.Context,
-	clients Clients,
-	none string,
-	countAll func(context.Context) (int, error),
-) string {
-	if o.Namespace == metav1.NamespaceAll {
-		return none
-	}
-	text := none + " in namespace " + o.Namespace
-	if clients.Core != nil {
-		_, err := clients.Core.Namespaces().Get(ctx, o.Namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			text = "there is no namespace " + o.Namespace
-		}
-	}
-	if n, err := countAll(ctx); err == nil && n > 0 {
-		text += fmt.Sprintf("; %d elsewhere: -A", n)
-	}
-	return text
-}
-
-// AddFormerFlag adds the former name of a boolean flag. The former name works, is not in the help, and says its new
-// name when somebody uses it.
-func AddFormerFlag(flags *pflag.FlagSet, value *bool, former, now string) {
-	flags.BoolVar(value, former, false, "the former name of --"+now)
-	// an error is possible only for a flag that does not exist
-	_ = flags.MarkDeprecated(former, "use --"+now)
 }

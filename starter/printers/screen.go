@@ -1,4 +1,6 @@
-package kubecli
+// Package printers prints what the commands have read: tables, JSON and YAML, lines of the width of the terminal, colours
+// and watches.
+package printers
 
 import (
 	"bytes"
