@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/explain"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
@@ -93,6 +94,9 @@ func AddBlockersToOperation(o *v1alpha1.Operation, blocked explain.Summary) *v1a
 			o.Deadline = new(metav1.NewTime(blocked.At).Rfc3339Copy())
 		}
 	case o != nil:
+		if o.Step != vocabulary.StepWriteRefused { // the page of the workflow keeps the blockers of an earlier status
+			o.BlockedBy = nil
+		}
 		o.WaitsFor = o.Cause
 		o.Summary = explain.WaitState{Step: o.Step, Cause: o.Cause}.ShortText(time.Time{})
 	}
