@@ -28,7 +28,11 @@ func TestAddBlockersToOperation(t *testing.T) {
 	assert.Equal(t, []string{"Approval"}, o.BlockedBy)
 	assert.Equal(t, "the whole sentence", o.WaitsFor)
 	assert.Equal(t, "waits for approval", o.Summary)
-	assert.NotEmpty(t, AddBlockersToOperation(step("refused"), explain.Summary{}).BlockedBy, "the API server refuses a write")
+	assert.NotEmpty(
+		t,
+		AddBlockersToOperation(step("refused"), explain.Summary{}).BlockedBy,
+		"the API server refuses a write",
+	)
 	assert.Equal(t, "the whole sentence", AddBlockersToOperation(nil, blocked).WaitsFor)
 	assert.Nil(t, AddBlockersToOperation(nil, explain.Summary{}))
 }
