@@ -117,7 +117,7 @@ func isDeploymentExplained(t *testing.T, p *rig.Pool, s situation) (bool, any) {
 		"--no-headers",
 	)
 	require.NoError(t, err)
-	if !strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message) {
+	if operation.Summary == "" || !strings.HasSuffix(strings.TrimSpace(string(column)), "  "+operation.Summary) {
 		return false, string(column)
 	}
 	id := operation.WorkflowID
@@ -164,7 +164,7 @@ func requireMachineExplained(t *testing.T, p *rig.Pool, reason string) {
 			said := m.DeletionTimestamp == nil ||
 				strings.TrimSuffix(testRig.RunMillwright(t, "drain", "explain", m.Name, "-n", p.Namespace)[0], own) == lines[0]
 			if said && operation.WaitsFor == sentence && page == sentence && strings.HasSuffix(lines[0], ": "+printed) &&
-				strings.HasSuffix(strings.TrimSpace(string(column)), sentence) {
+				operation.Summary != "" && strings.HasSuffix(strings.TrimSpace(string(column)), "  "+operation.Summary) {
 				return true, nil
 			}
 			saw = append(saw, sentence, page, lines[0], string(column))

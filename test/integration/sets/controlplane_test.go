@@ -179,7 +179,7 @@ func TestUnstableControlPlaneBlocksMachineCreation(t *testing.T) {
 		says := strings.Contains(blocked.Message, "Plane default/main has 2 of 3 replicas available") &&
 			o.WaitsFor == blocked.Message &&
 			first == "machineset preflight/preflight: "+blocked.Message &&
-			strings.HasSuffix(strings.TrimSpace(string(column)), blocked.Message)
+			o.Summary != "" && strings.HasSuffix(strings.TrimSpace(string(column)), "  "+o.Summary)
 		return says, []string{blocked.Message, first, string(column)}
 	})
 
