@@ -203,11 +203,11 @@ func testPrinterColumns(t *testing.T, api *apiServer) {
 	}, subresources)
 
 	for plural, want := range map[string][]string{
-		"machines":           {"Name", "Status", "Age", "Node", "ProviderID (wide)", "Waits-For", "Since (wide)", "Deadline (wide)"},
+		"machines":           {"Name", "Status", "Age", "Node", "ProviderID (wide)", "Waits-For", "Class (wide)", "Since (wide)", "Deadline (wide)"},
 		"machinesets":        {"Name", "Desired", "Current", "Ready", "Age", "Waits-For", "Since (wide)", "Deadline (wide)"},
 		"machinedeployments": {"Name", "Ready", "Desired", "Up-to-date", "Available", "Age", "Waits-For", "Since (wide)", "Deadline (wide)"},
-		"machineclasses":     {"Name", "Age"},
-		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Age"},
+		"machineclasses":     {"Name", "Provider", "Served", "Reason", "Age"},
+		"rolloutpolicies":    {"Name", "Rollback", "Max-Replacements", "Turns", "Age"},
 	} {
 		raw, err := resultBody(api.restClient.Get().AbsPath(resourcePath(plural)).
 			SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()))
