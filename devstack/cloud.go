@@ -54,11 +54,11 @@ Codes: ` + codeNames(),
 	}
 	set := command.Flags()
 	set.SortFlags = false
-	set.DurationVar(&flags.latency, "latency", 0, "time by which create calls take longer; 0 ends it")
+	set.DurationVar(&flags.latency, "latency", 0, "extra duration of each create call; 0: none")
 	set.StringVar(&flags.refuse, "refuse", "", "`code` with which create calls fail; none ends it")
 	set.StringVar(&flags.quota, "quota", "", "`number` of instances that may exist at a time; none ends it")
 	set.BoolVar(&flags.hang, "hang", false, "create calls get no answer; --hang=false ends it")
-	set.DurationVar(&flags.nodesLate, "nodes-late", 0, "time by which Nodes join later; 0 ends it")
+	set.DurationVar(&flags.nodesLate, "nodes-late", 0, "extra time before a Node joins; 0: none")
 	set.StringVar(
 		&flags.vanish,
 		"vanish",

@@ -74,7 +74,7 @@ type InstanceCall struct {
 	// Known.
 	Known *kube.Problem
 	// FailsWithProblem makes the activity return a problem as a failure (kube.FailureTypeProblem), so that Temporal's
-	// timeline does not show a refused call as a success. A worker may return the problem as a result all the same.
+	// timeline does not show a refused call as a success. A worker that ignores this field returns the problem as a result.
 	FailsWithProblem bool
 }
 

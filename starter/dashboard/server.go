@@ -19,7 +19,7 @@ type server struct {
 	details  *details
 	ui       kubecli.UIPages
 	renderer *renderer
-	interval time.Duration   // least time between two changes that a page is told
+	interval time.Duration   // least time between two events that a page gets
 	stopped  context.Context //nolint:containedctx // ends the streams of all pages when the command ends
 }
 

@@ -93,10 +93,9 @@ func (p pool) isMachine() bool {
 
 // cause is what blocks one or more pools.
 type cause struct {
-	short    string // the blocker in a few words
-	sentence string // the sentence of the first object that waits
-	// the cause does not end without a person
-	needsPerson bool
+	short       string // the blocker in a few words
+	sentence    string // the sentence of the first object that waits
+	needsPerson bool   // the cause does not end without a person
 	pools       []*blockedPool
 }
 
@@ -109,9 +108,9 @@ type blockedPool struct {
 	deadline time.Time // the next event; zero: none
 }
 
-// causes returns the causes of blocked objects: first those that need a person, then in the order of the objects. Objects with the same first blocker and
-// the same cause have one cause. Sets below a deployment, and the blockers that a pool has from its machines, do not
-// appear of their own.
+// causes returns the causes of blocked objects: first the causes that need a person, then the others in the order of the
+// objects. Objects with the same first blocker and the same reason have one cause. A set below a deployment has no cause
+// of its own, and a pool has none for a blocker of its machines.
 func (m activeObjects) causes() []*cause {
 	type key struct{ blocker, text string }
 	var causes []*cause
@@ -121,8 +120,11 @@ func (m activeObjects) causes() []*cause {
 		k := key{blocker, o.cause}
 		c := byKey[k]
 		if c == nil {
-			c = &cause{short: explain.WaitState{Blockers: []string{blocker}}.ShortText(m.now), sentence: o.Operation.WaitsFor}
-			c.needsPerson = explain.NeedsPerson([]string{blocker})
+			c = &cause{
+				short:       explain.WaitState{Blockers: []string{blocker}}.ShortText(m.now),
+				sentence:    o.Operation.WaitsFor,
+				needsPerson: explain.NeedsPerson([]string{blocker}),
+			}
 			causes, byKey[k] = append(causes, c), c
 		}
 		i := slices.IndexFunc(c.pools, func(p *blockedPool) bool { return p.pool == o.pool })

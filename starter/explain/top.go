@@ -37,7 +37,7 @@ comes each cause that blocks something, with one line for each pool: how many of
 sentence below the lines says why, what happens without a person, and which command changes it. Then come the other pools in motion. top
 reads the API server alone. Of Cluster API, it shows the deployments and sets that Millwright reconciles.
 
-The other formats list each machine, set and deployment of its own: blocked objects first, then those that have waited longest.
+The other formats list each machine, set and deployment: blocked objects first, then those that have waited longest.
 
 Without worker and bridge nobody writes a status. So top reads their heartbeats, too: it says if one is overdue, and the exit code is 1 if
 no worker or no bridge is at work. While Temporal does not answer, no worker is at work. top begins with a line for each worker or bridge

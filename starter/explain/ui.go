@@ -162,8 +162,8 @@ func (x *explainCommand) newestRun(ctx context.Context, workflow, asked string) 
 	return info.GetExecution().GetRunId(), tabToOpen(asked, info.GetStatus()), nil
 }
 
-// tabToOpen returns the tab that was asked for, else the tab that explains: a closed run has a result and waits for
-// nothing.
+// tabToOpen returns the tab that the user asked for. Without such a tab, an open run opens on the tab that explains its
+// wait, and a closed run on its timeline, which has the result.
 func tabToOpen(asked string, status enumspb.WorkflowExecutionStatus) string {
 	switch {
 	case asked != "":

@@ -104,7 +104,7 @@ func UnknownKindError(word string, accepts func(NamedKind) bool) error {
 			short = append(short, name)
 		}
 	}
-	closest := phrase.ClosestName(strings.ToLower(word), all)
+	closest := closestName(strings.ToLower(word), all)
 	return fmt.Errorf(
 		"unknown kind %q: use %s%s",
 		word,
@@ -141,7 +141,7 @@ func (c Clients) SimilarNameHint(ctx context.Context, kinds []request.Kind, key 
 		return "; there is one in " + phrase.SingularOrPlural(len(elsewhere), "namespace ", "namespaces ") +
 			phrase.JoinNames(elsewhere, maxSimilarNamespaces, ", ")
 	}
-	closest := phrase.ClosestName(key.Name, here)
+	closest := closestName(key.Name, here)
 	return phrase.TextIf(closest != "", "; did you mean %s?", closest)
 }
 

@@ -1,11 +1,9 @@
-package phrase_test
+package kubecli
 
 import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"millwright/decide/phrase"
 )
 
 func TestClosestName(t *testing.T) {
@@ -22,8 +20,8 @@ func TestClosestName(t *testing.T) {
 		"nothing-like-these": "",
 		"":                   "",
 	} {
-		assert.Equal(t, right, phrase.ClosestName(wrong, names), wrong)
+		assert.Equal(t, right, closestName(wrong, names), wrong)
 	}
-	assert.Equal(t, "ab", phrase.ClosestName("aa", []string{"ab", "ac"}), "the first of equally close names")
-	assert.Empty(t, phrase.ClosestName("a", nil))
+	assert.Equal(t, "ab", closestName("aa", []string{"ab", "ac"}), "the first of equally close names")
+	assert.Empty(t, closestName("a", nil))
 }

@@ -1,4 +1,4 @@
-package phrase
+package kubecli
 
 import "slices"
 
@@ -6,11 +6,11 @@ import "slices"
 // in random letters, so more would find names that nobody meant.
 const maxWrongLetters = 3
 
-// ClosestName returns the name in a list that a person who wrote name most likely meant: the one with the fewest
+// closestName returns the name in a list that a person who wrote name most likely meant: the one with the fewest
 // letters that are wrong, missing, too many or swapped, at most a third of the letters of name and never more than 3;
-// else the only one that begins with name. Of several equally close names ClosestName returns the first. The result is
+// else the only one that begins with name. Of several equally close names closestName returns the first. The result is
 // empty if no name is close.
-func ClosestName(name string, among []string) (closest string) {
+func closestName(name string, among []string) (closest string) {
 	limit := min(maxWrongLetters, max(1, len(name)/3))
 	for _, candidate := range among {
 		if wrong := wrongLetters(name, candidate); wrong <= limit {
