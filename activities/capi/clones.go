@@ -131,23 +131,12 @@ func (a *Activities) findUnusedClones(
 	for _, m := range slices.Concat(related.Members, related.Orphans) { // a released machine keeps its clones
 		used.Insert(m.Spec.InfrastructureRef.Name, m.Spec.Bootstrap.ConfigRef.Name)
 	}
-	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.Cache, s)[clusterv1.MachineSetNameLabel]
 	for _, template := range related.Templates {
-		resource, err := a.Cache.ResourceOfKind(ctx, capi.CloneKind(template.Ref))
-		if errors.Is(err, capi.ErrKindNotInstalled) {
-			continue
-		}
+		resource, list, err := a.listClones(ctx, s, capi.CloneKind(template.Ref))
 		if err != nil {
 			return nil, err
 		}
-		list, err := a.Cache.Client().
-			ProviderObjects.Resource(resource).
-			Namespace(s.Namespace).
-			List(ctx, metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			return nil, fmt.Errorf("list %s of set %s: %w", resource.Resource, s.Name, err)
-		}
-		for _, o := range list.Items {
+		for _, o := range list {
 			if capi.HasOwner(&o, string(s.UID)) && !capi.IsOwnedByMachine(&o) && o.GetDeletionTimestamp() == nil &&
 				!used.Has(o.GetName()) {
 				strays = append(strays, newExtraObject(resource, &o, "no machine uses it"))
@@ -155,6 +144,30 @@ func (a *Activities) findUnusedClones(
 		}
 	}
 	return strays, nil
+}
+
+// listClones lists the clones of a kind that have the label of a set. If the kind is not installed, the list is empty.
+func (a *Activities) listClones(
+	ctx context.Context,
+	s *clusterv1.MachineSet,
+	kind schema.GroupKind,
+) (schema.GroupVersionResource, []unstructured.Unstructured, error) {
+	resource, err := a.Cache.ResourceOfKind(ctx, kind)
+	if errors.Is(err, capi.ErrKindNotInstalled) {
+		return resource, nil, nil
+	}
+	if err != nil {
+		return resource, nil, err
+	}
+	selector := clusterv1.MachineSetNameLabel + "=" + capiset.MachineLabels(a.Cache, s)[clusterv1.MachineSetNameLabel]
+	list, err := a.Cache.Client().
+		ProviderObjects.Resource(resource).
+		Namespace(s.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return resource, nil, fmt.Errorf("list %s of set %s: %w", resource.Resource, s.Name, err)
+	}
+	return resource, list.Items, nil
 }
 
 func newExtraObject(resource schema.GroupVersionResource, o metav1.Object, why string) set.ExtraObject {

@@ -352,23 +352,3 @@ func (a *Activities) ReleaseClusterAPIHook(ctx context.Context, in HookRelease) 
 		return m, capidrain.HookRemovalPatch(m, in.Drained), nil
 	})
 }
-
-// removeDrainHooks removes the hook from the machines of a set that was handed over, except from machines that are
-// being deleted.
-func (a *Activities) removeDrainHooks(ctx context.Context, s *clusterv1.MachineSet) error {
-	list, err := a.Cache.ListLiveMachines(ctx, s.Namespace, &s.Spec.Selector, a.Cache.MachinesOfSet(s))
-	if err != nil {
-		return fmt.Errorf("list machines of set %s: %w", s.Name, err)
-	}
-	for _, m := range list {
-		patch := capidrain.HookRemovalPatch(m, false)
-		if !metav1.IsControlledBy(m, s) || m.DeletionTimestamp != nil || patch == nil {
-			continue
-		}
-		_, err := kube.PatchObject(ctx, a.Cache.Client().Machines(s.Namespace), m, patch)
-		if err != nil && !apierrors.IsNotFound(err) {
-			return kube.ClassifyWriteError(ctx, kube.Ref{Namespace: m.Namespace, Name: m.Name, UID: string(m.UID)}, err)
-		}
-	}
-	return nil
-}

@@ -1,6 +1,7 @@
 package capi_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -100,4 +101,58 @@ func TestAHandOverThatNobodyWantsAnyMoreIsForgotten(t *testing.T) {
 	assert.Empty(t, capi.ConditionOfType(has.Status.Conditions, vocabulary.ConditionBlocked).Type)
 	assert.Equal(t, []string{clusterv1.MachineSetFinalizer}, has.Finalizers)
 	assert.False(t, capi.IsMarkedByMillwright(has))
+}
+
+// A set that goes back to Cluster API gives the fields that Millwright wrote to Cluster API's field managers: on its
+// machines, on their clones, and on the set.
+func TestAReturnedSetGivesItsFieldsToClusterAPI(t *testing.T) {
+	const (
+		apply  = metav1.ManagedFieldsOperationApply
+		update = metav1.ManagedFieldsOperationUpdate
+	)
+	entry := managedFieldsEntryOf(clusterv1.GroupVersion.String())
+	others := entry("kubectl-label", update, `{"f:metadata":{"f:labels":{"f:person":{}}}}`)
+	s := capitest.NewSet("s", 2, withOtherController)
+	s.ManagedFields = []metav1.ManagedFieldsEntry{
+		others,
+		entry("millwright-machinedeployment", update, `{"f:spec":{"f:template":{"f:spec":{"f:version":{}}}}}`),
+	}
+	m := capitest.NewMachine("m", s)
+	m.ManagedFields = []metav1.ManagedFieldsEntry{
+		entry("capi-machineset", apply, `{"f:metadata":{"f:labels":{"f:a":{}}}}`),
+		entry("millwright-machineset", update, `{"f:metadata":{"f:labels":{"f:b":{}}},"f:spec":{"f:minReadySeconds":{}}}`),
+		others,
+	}
+	deleting := capitest.NewMachine("deleting", s, capitest.AsDeletingObject[*clusterv1.Machine])
+	deleting.ManagedFields = slices.Clone(m.ManagedFields)
+	clone := newClone(capitest.NewInfrastructureTemplate(), "m", withMachineOwner(m))
+	clone.SetManagedFields([]metav1.ManagedFieldsEntry{
+		entry(
+			"millwright-machineset",
+			update,
+			`{"f:metadata":{"f:annotations":{"f:a":{},"f:cluster.x-k8s.io/cloned-from-name":{}},`+
+				`"f:labels":{"f:b":{}}},"f:spec":{"f:size":{}}}`,
+		),
+		entry("millwright-machineset", apply, `{"f:spec":{"f:zone":{}}}`),
+		others,
+	})
+	w, acts := newWorld(t, s, m, deleting, clone, newClone(capitest.NewBootstrapTemplate(), "m", withMachineOwner(m)))
+	_, err := activitiestest.RunActivity[string](w, acts.FinalizeClusterAPISet, activitiestest.NewLiveReadInput(s))
+	require.NoError(t, err)
+
+	assert.ElementsMatch(t, []metav1.ManagedFieldsEntry{
+		entry("capi-machineset", apply, `{"f:metadata":{"f:labels":{"f:a":{},"f:b":{}}},"f:spec":{"f:minReadySeconds":{}}}`),
+		others,
+	}, w.ClusterAPIMachine("m").ManagedFields)
+	assert.Equal(t, deleting.ManagedFields, w.ClusterAPIMachine("deleting").ManagedFields)
+	assert.ElementsMatch(t, []metav1.ManagedFieldsEntry{
+		entry("capi-machineset", apply, `{"f:spec":{"f:size":{},"f:zone":{}}}`),
+		entry("capi-machineset-metadata", apply, `{"f:metadata":{"f:annotations":{"f:a":{}},"f:labels":{"f:b":{}}}}`),
+		others,
+	}, infrastructureCloneOf(w, "m").GetManagedFields())
+	assert.ElementsMatch(t, []metav1.ManagedFieldsEntry{
+		entry("capi-machinedeployment", apply, `{"f:spec":{"f:template":{"f:spec":{"f:version":{}}}}}`),
+		others,
+	}, w.ClusterAPISet("s").ManagedFields)
+	assert.Empty(t, w.ClusterAPISet("s").Finalizers)
 }

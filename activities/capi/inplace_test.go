@@ -156,12 +156,7 @@ func TestInPlaceUpdateTakesOverManagedFieldsOfClones(t *testing.T) {
 		apply  = metav1.ManagedFieldsOperationApply
 		update = metav1.ManagedFieldsOperationUpdate
 	)
-	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{
-			Manager: manager, Operation: operation, APIVersion: capitest.NewInfrastructureTemplate().GetAPIVersion(),
-			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
-		}
-	}
+	entry := managedFieldsEntryOf(capitest.NewInfrastructureTemplate().GetAPIVersion())
 	provider := entry("manager", update, `{"f:spec":{"f:providerID":{}}}`)
 	ofStatus := entry("capi-machineset", update, `{"f:status":{"f:ready":{}}}`)
 	ofStatus.Subresource = "status"

@@ -190,9 +190,6 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 	case s == nil:
 		return "", kube.ObjectGoneError(in.Ref)
 	case !a.Cache.IsReconciledByMillwright(s):
-		if err := a.removeDrainHooks(ctx, s); err != nil {
-			return "", err
-		}
 		return a.releaseSet(ctx, s)
 	case capiset.MayBeChangedByUpstream(s):
 		if s.DeletionTimestamp == nil {
@@ -207,7 +204,7 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 		if len(related.Members) > 0 {
 			return s.ResourceVersion, nil
 		}
-		return a.removeFinalizer(ctx, s)
+		return a.removeFinalizer(ctx, s, s.DeepCopy())
 	}
 	if next == nil {
 		return s.ResourceVersion, nil
@@ -215,27 +212,12 @@ func (a *Activities) FinalizeClusterAPISet(ctx context.Context, in kube.ReadInpu
 	return a.patchSet(ctx, s, next)
 }
 
-// releaseSet removes Millwright's own conditions, and then Millwright's finalizer, from a set that was handed over. The
-// result is the resource version of the set.
-func (a *Activities) releaseSet(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
-	if theirs := capi.UpstreamConditions(s.Status.Conditions); len(theirs) < len(s.Status.Conditions) {
-		next := s.DeepCopy()
-		next.Status.Conditions = theirs
-		written, err := kube.PatchChanges(ctx, a.Cache.Client().MachineSets(s.Namespace), s, next, "status")
-		if err != nil {
-			return "", kube.ClassifyWriteError(ctx, kube.Ref{Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}, err)
-		}
-		s = written
-	}
-	return a.removeFinalizer(ctx, s)
-}
-
-// removeFinalizer removes Millwright's finalizer from a set. The result is the resource version of the set.
-func (a *Activities) removeFinalizer(ctx context.Context, s *clusterv1.MachineSet) (string, error) {
+// removeFinalizer removes Millwright's finalizer from a set, and writes the other changes of next. The result is the
+// resource version of the set.
+func (a *Activities) removeFinalizer(ctx context.Context, s, next *clusterv1.MachineSet) (string, error) {
 	if !slices.Contains(s.Finalizers, capi.Finalizer) {
 		return s.ResourceVersion, nil
 	}
-	next := s.DeepCopy()
 	next.Finalizers = kube.WithoutItem(s.Finalizers, capi.Finalizer)
 	capi.ReturnForTopology(next, clusterv1.MachineSetTopologyFinalizer, a.Cache.UpstreamWatchFilter)
 	return a.patchSet(ctx, s, next)

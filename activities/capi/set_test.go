@@ -425,7 +425,7 @@ func TestRemoveTheFinalizerOfASet(t *testing.T) {
 		{"a machine is left", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(), []string{capi.Finalizer, "example.com/x"}},
 		{"although it goes", capitest.NewSet("s", 0, capitest.AsDeletingObject, also), m(capitest.AsDeletingObject), []string{capi.Finalizer, "example.com/x"}},
 		{"no finalizer of ours", capitest.NewSet("s", 0, capitest.AsDeletingObject, removeSetFinalizers, also), m(capitest.WithoutOwner), []string{"example.com/x"}},
-		{"handed over, with its machines", capitest.NewSet("s", 1, withOtherController, also), m(), []string{"example.com/x"}},
+		{"handed over, with its machines", capitest.NewSet("s", 1, withOtherController, also), m(capitest.WithoutManagedFields), []string{"example.com/x"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			w, acts := newWorld(t, row.set, row.machine)

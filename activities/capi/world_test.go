@@ -106,3 +106,16 @@ func newMachineBatch(s *clusterv1.MachineSet, machines ...*clusterv1.Machine) se
 	}
 	return b
 }
+
+// managedFieldsEntryOf returns a function that makes managed-fields entries of an API version. The fields are in the
+// format of FieldsV1.
+func managedFieldsEntryOf(
+	apiVersion string,
+) func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+	return func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: operation, APIVersion: apiVersion,
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+		}
+	}
+}

@@ -50,7 +50,7 @@ func TestWritesContainOnlyChanges(t *testing.T) {
 				s.Status.Conditions = []metav1.Condition{{Type: vocabulary.ConditionMachinesCreated}, {Type: "Theirs"}}
 			},
 			write: finalize,
-			want:  []string{"machinesets/status: status.conditions", "machinesets: metadata.finalizers"},
+			want:  []string{"machines: metadata.managedFields", "machinesets/status: status.conditions", "machinesets: metadata.finalizers metadata.managedFields"},
 		},
 		"status": {
 			write: func(a *capi.Activities, w *activitiestest.World, s *clusterv1.MachineSet, _ *clusterv1.Machine) error {

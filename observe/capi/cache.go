@@ -46,6 +46,13 @@ const (
 	InPlaceFieldManager = "millwright-in-place"
 )
 
+// The field managers of Cluster API's controllers. Source: Cluster API v1.14.2, core/reconcilers.
+const (
+	upstreamSetFieldManager        = "capi-machineset"          // Machines, and clones without labels and annotations
+	upstreamMetadataFieldManager   = "capi-machineset-metadata" // labels and annotations of clones
+	upstreamDeploymentFieldManager = "capi-machinedeployment"   // MachineSets
+)
+
 // Finalizer is Millwright's finalizer on a MachineSet or MachineDeployment of Cluster API. Finalizer differs from
 // Cluster API's own finalizer, which Cluster API's controller adds to an object before any other change. An admission
 // policy that rejects Cluster API's finalizer therefore stops that controller. If an object has Cluster API's

@@ -1,13 +1,16 @@
 package capi
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/explain"
@@ -97,4 +100,115 @@ func SetWatchFilter(o metav1.Object, value string) {
 		delete(merged, clusterv1.WatchLabel)
 	}
 	o.SetLabels(merged)
+}
+
+// fieldReceiver returns the field manager of Cluster API that gets a field from Millwright. An empty name leaves the
+// field without an owner.
+type fieldReceiver func(fieldpath.Path) string
+
+// ReturnFieldsOfSet gives the fields of a MachineSet that Millwright owns to Cluster API's controller of
+// MachineDeployments. See returnFields.
+func ReturnFieldsOfSet(o metav1.Object) error {
+	return returnFields(o, DeploymentFieldManager, func(fieldpath.Path) string { return upstreamDeploymentFieldManager })
+}
+
+// ReturnFieldsOfMachine gives the fields of a Machine that Millwright owns to Cluster API's controller of MachineSets.
+// See returnFields.
+func ReturnFieldsOfMachine(o metav1.Object) error {
+	return returnFields(o, MachineSetFieldManager, func(fieldpath.Path) string { return upstreamSetFieldManager })
+}
+
+// ReturnFieldsOfClone gives the fields of a clone that Millwright owns to Cluster API's controller of MachineSets. This
+// controller applies labels and annotations with one field manager, and the rest with another. The controller writes
+// annotations that say how a clone was made, and does not apply them again: if it owned them, its next apply would
+// remove them. See returnFields.
+func ReturnFieldsOfClone(o metav1.Object) error {
+	ownerless := []string{
+		clusterv1.TemplateClonedFromNameAnnotation,
+		clusterv1.TemplateClonedFromGroupKindAnnotation,
+		clusterv1.UpdateInProgressAnnotation,
+	}
+	return returnFields(o, MachineSetFieldManager, func(path fieldpath.Path) string {
+		field := path.String()
+		switch {
+		case !strings.HasPrefix(field, ".metadata.labels") && !strings.HasPrefix(field, ".metadata.annotations"):
+			return upstreamSetFieldManager
+		case len(path) > 2 && slices.Contains(ownerless, *path[2].FieldName):
+			return ""
+		default:
+			return upstreamMetadataFieldManager
+		}
+	})
+}
+
+// returnFields changes the managed fields of an object: what one field manager of Millwright owns, except of the status,
+// field managers of Cluster API own, as if they had applied it. Otherwise a field that leaves the template after the
+// hand-over would stay on the object for ever, because Millwright would remain its owner. A second call changes nothing.
+func returnFields(o metav1.Object, manager string, receiver fieldReceiver) error {
+	returned := map[string]*fieldpath.Set{}
+	var receivers []string
+	var kept []metav1.ManagedFieldsEntry
+	var apiVersion string
+	for _, entry := range o.GetManagedFields() {
+		if entry.Manager != manager || entry.Subresource != "" {
+			kept = append(kept, entry)
+			continue
+		}
+		fields, err := fieldsOfEntry(entry)
+		if err != nil {
+			return err
+		}
+		apiVersion = entry.APIVersion
+		for path := range fields.All() {
+			to := receiver(path)
+			if to == "" {
+				continue
+			}
+			if returned[to] == nil {
+				returned[to] = fieldpath.NewSet()
+				receivers = append(receivers, to)
+			}
+			returned[to].Insert(path.Copy())
+		}
+	}
+	for _, to := range receivers {
+		var err error
+		if kept, err = withApplied(kept, to, apiVersion, returned[to]); err != nil {
+			return err
+		}
+	}
+	o.SetManagedFields(kept)
+	return nil
+}
+
+// withApplied adds fields to the entry of a field manager that applies an object, or adds this entry.
+func withApplied(
+	entries []metav1.ManagedFieldsEntry,
+	manager, apiVersion string,
+	fields *fieldpath.Set,
+) ([]metav1.ManagedFieldsEntry, error) {
+	entry := metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: apiVersion, FieldsType: "FieldsV1",
+	}
+	at := slices.IndexFunc(entries, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == manager && e.Operation == entry.Operation && e.Subresource == ""
+	})
+	if at >= 0 {
+		entry = entries[at]
+		former, err := fieldsOfEntry(entry)
+		if err != nil {
+			return nil, err
+		}
+		fields = fields.Union(former)
+	}
+	text, err := fields.ToJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode fields of field manager %s: %w", manager, err)
+	}
+	entry.FieldsV1 = metav1.NewFieldsV1(string(text))
+	if at < 0 {
+		return append(entries, entry), nil
+	}
+	entries[at] = entry
+	return entries, nil
 }

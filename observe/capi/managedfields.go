@@ -16,12 +16,14 @@ import (
 // machines and their clones: Millwright's, and those of Cluster API, which may have had the set before. Source: Cluster
 // API.
 func MachineFieldManagers() []string {
-	return []string{MachineSetFieldManager, "capi-machineset", "capi-machineset-metadata"}
+	return []string{MachineSetFieldManager, upstreamSetFieldManager, upstreamMetadataFieldManager}
 }
 
 // SetFieldManagers returns the field managers of the controllers that write a MachineDeployment on its MachineSets. See
 // MachineFieldManagers.
-func SetFieldManagers() []string { return []string{DeploymentFieldManager, "capi-machinedeployment"} }
+func SetFieldManagers() []string {
+	return []string{DeploymentFieldManager, upstreamDeploymentFieldManager}
+}
 
 // OwnedFields are fields of an object that some field managers own. The zero value contains no field.
 type OwnedFields struct {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"millwright/devstack/component"
@@ -41,6 +42,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 	p.awaitReplicaStatus(t, 2)
 	p.awaitMachineLabel(t, "leaves", "x")
 	before := p.machineUIDs(t)
+	p.logManagedFields(t, "under Cluster API")
 
 	p.handOver(t, component.MillwrightFilterValue, millwrightFinalizer)
 	p.scale(t, 3)
@@ -63,6 +65,7 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		gates, _, _ := unstructured.NestedSlice(m.Object, "spec", "readinessGates")
 		assert.Empty(t, gates)
 	}
+	p.logManagedFields(t, "under Millwright")
 
 	p.handOver(t, component.UpstreamFilterValue, upstreamSetFinalizer)
 	p.scale(t, 4)
@@ -72,10 +75,40 @@ func TestASetIsHandedOverAndBackWithoutReplacingAMachine(t *testing.T) {
 		t,
 		machineSetResource,
 		p.poolName,
-		`{"spec":{"template":{"metadata":{"labels":{"by":"cluster-api"}}}}}`,
+		`{"spec":{"template":{"metadata":{"labels":{"by":null,"came":"back"}}}}}`,
 	)
-	p.awaitMachineLabel(t, "by", "cluster-api")
+	p.awaitMachineLabel(t, "came", "back")
+	p.logManagedFields(t, "under Cluster API again")
+	for _, m := range p.listMachines(t) { // also what Millwright wrote leaves the machines with the template
+		for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+			o := p.getObject(t, resource, m.GetName())
+			assert.NotContains(t, o.GetLabels(), "by", "%s %s", resource.Resource, m.GetName())
+			for _, entry := range o.GetManagedFields() {
+				assert.NotContains(t, entry.Manager, "millwright", "%s %s", resource.Resource, m.GetName())
+			}
+		}
+		clone := p.getObject(t, devMachineResource, m.GetName())
+		assert.Contains(t, clone.GetAnnotations(), "cluster.x-k8s.io/cloned-from-name")
+	}
 	assert.Len(t, p.machineUIDs(t), 4)
+}
+
+// logManagedFields logs which field managers own which fields of the oldest machine of the set and of its clones.
+func (p pool) logManagedFields(t *testing.T, when string) {
+	t.Helper()
+	machines := p.listMachines(t)
+	slices.SortFunc(machines, func(a, b unstructured.Unstructured) int {
+		return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
+	})
+	for _, resource := range []schema.GroupVersionResource{machineResource, devMachineResource, kubeadmConfigResource} {
+		o := p.getObject(t, resource, machines[0].GetName())
+		t.Logf("%s: %s %s", when, resource.Resource, o.GetName())
+		for _, entry := range o.GetManagedFields() {
+			if entry.Subresource == "" {
+				t.Logf("  %s (%s): %s", entry.Manager, entry.Operation, entry.FieldsV1.GetRawBytes())
+			}
+		}
+	}
 }
 
 // handOver sets the watch filter of the set or deployment, and waits until this finalizer is the only finalizer of the
