@@ -17,6 +17,7 @@ import (
 	"millwright/decide/explain"
 	"millwright/decide/phrase"
 	"millwright/observe/cache"
+	"millwright/observe/machine"
 	"millwright/provider"
 )
 
@@ -89,6 +90,7 @@ func AddBlockersToOperation(o *v1alpha1.Operation, blocked explain.Summary) *v1a
 			o = &v1alpha1.Operation{}
 		}
 		o.WaitsFor, o.Summary, o.BlockedBy = blocked.Message, blocked.Short, blocked.Blockers
+		o.Waits = machine.StatusWaits(blocked.Waits)
 		o.Since = metav1.NewTime(blocked.Since).Rfc3339Copy()
 		if o.Deadline = nil; !blocked.At.IsZero() {
 			o.Deadline = new(metav1.NewTime(blocked.At).Rfc3339Copy())

@@ -19,6 +19,10 @@ func TestAddBlockersToOperation(t *testing.T) {
 	blocked := explain.Summary{
 		Blockers: []string{"Approval"}, Reason: "Approval", Message: "the whole sentence", Short: "waits for approval",
 		Since: time.Date(2026, 11, 30, 9, 0, 0, 0, time.UTC),
+		Waits: []explain.GroupedWait{
+			{WaitState: explain.WaitState{Blockers: []string{"Approval"}, Cause: "approval is missing", Command: "approve it"}},
+			{WaitState: explain.WaitState{Blockers: []string{"NoWorker"}, Cause: "no worker"}, MachineCount: 2},
+		},
 	}
 	o := AddBlockersToOperation(step("roll"), explain.Summary{})
 	assert.Empty(t, o.BlockedBy, "nothing blocks the deployment any more")
@@ -28,6 +32,10 @@ func TestAddBlockersToOperation(t *testing.T) {
 	assert.Equal(t, []string{"Approval"}, o.BlockedBy)
 	assert.Equal(t, "the whole sentence", o.WaitsFor)
 	assert.Equal(t, "waits for approval", o.Summary)
+	assert.Equal(t, []v1alpha1.Wait{
+		{BlockedBy: []string{"Approval"}, Cause: "approval is missing", Command: "approve it"},
+		{BlockedBy: []string{"NoWorker"}, Cause: "no worker", Machines: 2},
+	}, o.Waits)
 	assert.NotEmpty(
 		t,
 		AddBlockersToOperation(step("refused"), explain.Summary{}).BlockedBy,

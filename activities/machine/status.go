@@ -239,6 +239,7 @@ func setWaitExplanation(m *v1alpha1.Machine, class *v1alpha1.MachineClass, now t
 	w := machine.ExplanationFacts(m, class, now).CurrentWait()
 	operation.WaitsFor, operation.Summary = phrase.TruncateMessage(w.Sentence(now)), w.ShortText(now)
 	operation.BlockedBy = w.Blockers
+	operation.Waits = machine.StatusWaits([]explain.GroupedWait{{WaitState: w}})
 	if w.IsBlocked() {
 		s.Conditions = append(s.Conditions, corev1.NodeCondition{
 			Type:               v1alpha1.MachineBlocked,

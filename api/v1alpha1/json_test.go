@@ -30,7 +30,8 @@ func TestJSONFieldNamesDoNotChange(t *testing.T) {
 		{NodeTemplateSpec{}, "metadata spec"},
 		{MachineTemplateSpec{}, "metadata spec"},
 		{MachineSummary{}, "name providerID lastOperation ownerRef"},
-		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy cause waitsFor summary"},
+		{Operation{}, "| workflowID rolloutOf step since deadline blockedBy cause waitsFor summary waits"},
+		{Wait{}, "| blockedBy cause machines since next nextAt command"},
 
 		{MachineSet{}, "kind apiVersion metadata spec status"},
 		{MachineSetSpec{}, "replicas selector machineClass template minReadySeconds autoPreserveFailedMachineMax"},

@@ -157,6 +157,37 @@ type Operation struct {
 	// cause, and "+N" for N other causes.
 	// +optional
 	Summary string `json:"summary,omitempty"`
+	// The waits that waitsFor describes, in the same order and in their parts, at most three. A program that groups
+	// objects by what they wait for reads waits, and needs no sentence.
+	// +optional
+	// +listType=atomic
+	Waits []Wait `json:"waits,omitempty"`
+}
+
+// Wait is one wait of an object, or of several machines of a set or deployment, in its parts.
+type Wait struct {
+	// What blocks the object or the machines, as in blockedBy; empty if nothing blocks them.
+	// +optional
+	// +listType=atomic
+	BlockedBy []string `json:"blockedBy,omitempty"`
+	// Why they wait, as a clause without a time and without a command.
+	// +optional
+	Cause string `json:"cause,omitempty"`
+	// Number of machines that wait; absent if the object itself waits.
+	// +optional
+	Machines int32 `json:"machines,omitempty"`
+	// When the wait began; for several machines, when the first of their waits began.
+	// +optional
+	Since metav1.Time `json:"since,omitempty,omitzero"`
+	// What happens if nobody acts, as a clause without its time; absent if nothing happens.
+	// +optional
+	Next string `json:"next,omitempty"`
+	// When next happens; for several machines, when it happens to the first machine. Absent if the time is not known.
+	// +optional
+	NextAt *metav1.Time `json:"nextAt,omitempty"`
+	// Command that ends the wait or shows more; for several machines, that of the first machine by name.
+	// +optional
+	Command string `json:"command,omitempty"`
 }
 
 // MachineSummary describes a failed machine in the status of its set and deployment.

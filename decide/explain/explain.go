@@ -96,6 +96,7 @@ type Summary struct {
 	Short    string    // the most important wait in at most MaxShortLength characters, with the number of other causes
 	Since    time.Time // beginning of the oldest wait
 	At       time.Time // time of the next event that happens without a person; zero: none
+	Waits    []GroupedWait `json:"-"` // the waits that Message describes; not part of a payload
 }
 
 // IsBlocked reports whether the object or one of its machines is blocked.
@@ -116,7 +117,7 @@ const maxSummaryCauses = 3
 func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 	groups := list.Map(
 		list.Filter(own, WaitState.IsBlocked),
-		func(w WaitState) groupedWait { return groupedWait{WaitState: w} },
+		func(w WaitState) GroupedWait { return GroupedWait{WaitState: w} },
 	)
 	groups = append(groups, groupWaits(list.Filter(machines, WaitState.IsBlocked))...)
 	var s Summary
@@ -129,7 +130,7 @@ func summarizeWaits(own, machines []WaitState, of int, now time.Time) Summary {
 			}
 		}
 		if i < maxSummaryCauses {
-			texts = append(texts, g.sentence(of, now))
+			texts, s.Waits = append(texts, g.sentence(of, now)), append(s.Waits, g)
 		}
 	}
 	if len(groups) == 0 {
@@ -204,17 +205,22 @@ func ReasonOfBlocker(blocker string) string {
 	return valid
 }
 
-// groupedWait is a group of machines with the same wait. Since is the earliest beginning, At the earliest end, and
-// Command the command of the first machine by name.
-type groupedWait struct {
+// GroupedWait is the wait of an object itself, or a group of machines with the same wait: Since is then the earliest
+// beginning, NextEventTime the earliest time, and Command the command of the first machine by name.
+type GroupedWait struct {
 	WaitState
 
-	machineCount int  // number of machines; zero: the object's own wait
-	timesDiffer  bool // the machines' values of At differ
+	MachineCount int  // number of machines; zero: the object's own wait
+	timesDiffer  bool // the machines' values of NextEventTime differ
 }
 
-func (g groupedWait) sentence(of int, now time.Time) string {
-	if g.machineCount == 0 {
+// NextEventText describes the next event for the number of machines, without its time; empty if nothing happens.
+func (g GroupedWait) NextEventText() string {
+	return g.NextEvent.textForCount(max(g.MachineCount, 1))
+}
+
+func (g GroupedWait) sentence(of int, now time.Time) string {
+	if g.MachineCount == 0 {
 		return g.Sentence(now)
 	}
 	when := "at %s"
@@ -223,41 +229,41 @@ func (g groupedWait) sentence(of int, now time.Time) string {
 	}
 	return fmt.Sprintf(
 		"%d of %s %s%s: %s%s",
-		g.machineCount,
+		g.MachineCount,
 		phrase.CountText(of, "machine"),
-		g.Goal.textForCount(g.machineCount),
+		g.Goal.textForCount(g.MachineCount),
 		g.sinceText(now),
 		g.Cause,
-		g.nextEventText(g.machineCount, when, now),
+		g.nextEventText(g.MachineCount, when, now),
 	)
 }
 
 // groupWaits returns the groups of machines, the most important group first.
-func groupWaits(machines []WaitState) []groupedWait {
+func groupWaits(machines []WaitState) []GroupedWait {
 	type key struct {
 		goal            PhraseForms
 		next            Event
 		cause, blockers string
 	}
-	var groups []groupedWait
+	var groups []GroupedWait
 	at := map[key]int{}
 	for _, w := range machines {
 		k := key{w.Goal, w.NextEvent, w.Cause, strings.Join(w.Blockers, "\x00")}
 		i, known := at[k]
 		if !known {
 			at[k] = len(groups)
-			groups = append(groups, groupedWait{WaitState: w, machineCount: 1})
+			groups = append(groups, GroupedWait{WaitState: w, MachineCount: 1})
 			continue
 		}
 		g := &groups[i]
-		g.machineCount++
+		g.MachineCount++
 		g.timesDiffer = g.timesDiffer || !g.NextEventTime.Equal(w.NextEventTime)
 		g.Since, g.NextEventTime = phrase.EarlierTime(g.Since, w.Since), phrase.EarlierTime(g.NextEventTime, w.NextEventTime)
 	}
-	return list.SortedCopyOfLargeItems(groups, func(a, b *groupedWait) int {
+	return list.SortedCopyOfLargeItems(groups, func(a, b *GroupedWait) int {
 		if c := cmp.Or(
 			list.CompareFalseFirst(!a.endTime().IsZero(), !b.endTime().IsZero()),
-			cmp.Compare(b.machineCount, a.machineCount),
+			cmp.Compare(b.MachineCount, a.MachineCount),
 			a.Since.Compare(b.Since),
 		); c != 0 {
 			return c

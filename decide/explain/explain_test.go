@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"millwright/api/vocabulary"
 	"millwright/decide/drain"
@@ -244,6 +245,15 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 		calm, budget("a", "09:30:00", "11:30:00"), budget("b", "09:10:00", "11:10:00"), secret,
 		waitingMachine(vocabulary.StepAwaitNode, "no node", withDeadline("09:20:00")),
 	}}
+	said := set.BlockedSummary(now)
+	require.Len(t, said.Waits, 2)
+	assert.Equal(t, []any{1, "Secret shop/creds does not exist"}, []any{said.Waits[0].MachineCount, said.Waits[0].Cause})
+	assert.Equal(
+		t,
+		[]any{2, "PodDisruptionBudget shop/web needs 20 of 20", "the pods still on their nodes are deleted", parseClockTime("11:10:00")},
+		[]any{said.Waits[1].MachineCount, said.Waits[1].Cause, said.Waits[1].NextEventText(), said.Waits[1].NextEventTime},
+	)
+	said.Waits = nil
 	assert.Equal(t, explain.Summary{
 		Blockers: []string{
 			"SecretNotFound",
@@ -255,7 +265,7 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 		At:     parseClockTime("11:10:00"),
 		Message: "1 of 20 machines waits for its instance (since 09:00:00 UTC): Secret shop/creds does not exist; `kubectl create secret generic -n shop creds --from-file …`. " +
 			"2 of 20 machines wait to leave (since 09:10:00 UTC): PodDisruptionBudget shop/web needs 20 of 20; the pods still on their nodes are deleted from 11:10:00 UTC on; `kubectl edit pdb -n shop web`",
-	}, set.BlockedSummary(now))
+	}, said)
 
 	silent := func(name string) explain.Machine {
 		m := waitingMachine(vocabulary.StepAwaitRecovery, "Ready is Unknown")

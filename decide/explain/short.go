@@ -80,8 +80,8 @@ func shortText(count, cause, event, more string) string {
 
 // shortText describes the group in at most MaxShortLength characters. The parameter of is the number of machines of the
 // set or deployment, and others the number of its other causes.
-func (g groupedWait) shortText(of, others int, now time.Time) string {
-	count := phrase.TextIf(g.machineCount > 0, "%d/%d ", g.machineCount, of)
+func (g GroupedWait) shortText(of, others int, now time.Time) string {
+	count := phrase.TextIf(g.MachineCount > 0, "%d/%d ", g.MachineCount, of)
 	from := phrase.TextIf(g.timesDiffer, "from ")
 	return shortText(count, g.shortCause(), g.shortEvent(from, now), phrase.TextIf(others > 0, " +%d", others))
 }

@@ -5,9 +5,12 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"millwright/api/v1alpha1"
 	"millwright/api/vocabulary"
 	"millwright/decide/explain"
+	"millwright/decide/phrase"
 	"millwright/observe/cache"
 	"millwright/observe/class"
 	"millwright/observe/drain"
@@ -60,4 +63,29 @@ func ExplanationFacts(m *v1alpha1.Machine, of *v1alpha1.MachineClass, now time.T
 func StatusShowsBlockers(m *v1alpha1.Machine, w explain.WaitState) bool {
 	o := m.Status.CurrentOperation
 	return o == nil || len(o.BlockedBy)+len(w.Blockers) == 0 || slices.Equal(o.BlockedBy, w.Blockers)
+}
+
+// maxWaitBytes is the maximum length of the cause of one wait in a status, in bytes. Source: the length of three
+// sentences about blockers of a drain.
+const maxWaitBytes = 600
+
+// StatusWaits converts waits to their form in a status. A wait without a cause is left out.
+func StatusWaits(waits []explain.GroupedWait) (converted []v1alpha1.Wait) {
+	for _, w := range waits {
+		if w.Cause == "" {
+			continue
+		}
+		c := v1alpha1.Wait{
+			BlockedBy: w.Blockers, Cause: phrase.TruncateText(w.Cause, maxWaitBytes), Machines: int32(w.MachineCount),
+			Next: w.NextEventText(), Command: w.Command,
+		}
+		if !w.Since.IsZero() {
+			c.Since = metav1.NewTime(w.Since).Rfc3339Copy()
+		}
+		if !w.NextEventTime.IsZero() {
+			c.NextAt = new(metav1.NewTime(w.NextEventTime).Rfc3339Copy())
+		}
+		converted = append(converted, c)
+	}
+	return converted
 }

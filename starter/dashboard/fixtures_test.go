@@ -119,7 +119,8 @@ func waiting(step, cause string, since, deadline time.Duration, blockers ...stri
 			o.Deadline = new(metav1.NewTime(now.Add(deadline)))
 		}
 		m.Status.CurrentOperation = o
-		o.WaitsFor = machine.ExplanationFacts(m, nil, now).CurrentWait().Sentence(now)
+		w := machine.ExplanationFacts(m, nil, now).CurrentWait()
+		o.WaitsFor, o.Waits = w.Sentence(now), machine.StatusWaits([]explain.GroupedWait{{WaitState: w}})
 	}
 }
 
@@ -234,6 +235,7 @@ func (b *poolBuilder) objects() []runtime.Object {
 		}
 		o := d.Status.CurrentOperation
 		o.WaitsFor, o.BlockedBy, o.Since = said.Message, said.Blockers, metav1.NewTime(said.Since)
+		o.Waits = machine.StatusWaits(said.Waits)
 		if !said.At.IsZero() {
 			o.Deadline = new(metav1.NewTime(said.At))
 		}

@@ -40,7 +40,7 @@ type pool struct {
 	counts     counts
 	state      state
 	since      time.Time // when its oldest wait or operation began; zero: it has none
-	waits      []wait    // what the pool itself waits for, without its machines
+	waits      []v1alpha1.Wait // what the pool itself waits for, without its machines
 	sets       []*setFacts
 	target     *setFacts // the set that the machines come to; nil: none yet
 	machines   []*machineRow
@@ -157,7 +157,7 @@ func buildFleet(s snapshot) *fleet {
 		f.addMachine(&rows[i], m, bySet[m.owner])
 	}
 	for _, p := range f.pools {
-		p.waits = p.ownWaits(f.now)
+		p.waits = p.ownWaits()
 		p.state = cmp.Or(p.state, p.currentState(f.now))
 		p.since = p.oldestStart()
 	}
@@ -272,7 +272,7 @@ func (p *pool) version() uint64 {
 // oldestStart returns when the oldest wait or operation of the pool began; zero if there is none.
 func (p *pool) oldestStart() (oldest time.Time) {
 	for _, w := range p.waits {
-		oldest = phrase.EarlierTime(oldest, w.since)
+		oldest = phrase.EarlierTime(oldest, w.Since.Time)
 	}
 	if p.operation != nil {
 		oldest = phrase.EarlierTime(oldest, p.operation.Since.Time)
@@ -330,7 +330,7 @@ func (p *pool) stoppedState(now time.Time) state {
 		return stateRolledBack
 	case len(blockers) == 0:
 		return ""
-	case isPlannedBlocker(blockers) && !slices.ContainsFunc(p.waits, func(w wait) bool { return !w.isPlanned(now) }):
+	case isPlannedBlocker(blockers) && !slices.ContainsFunc(p.waits, func(w v1alpha1.Wait) bool { return !isPlanned(w, now) }):
 		return statePlanned
 	case only(vocabulary.BlockedByMissingApproval):
 		return stateApproval

@@ -144,52 +144,52 @@ func TestCausesGroupPoolsAndMachines(t *testing.T) {
 	causes := groupCauses(f.pools, now)
 	require.Len(t, causes, 3)
 	quota := causes[1]
-	assert.Equal(t, quotaCause, quota.cause, "then the cause of most pools")
-	assert.Equal(t, "6 machines of 2 pools", quota.whoText())
-	assert.Equal(t, now.Add(-17*time.Minute), quota.since)
-	assert.Equal(t, now.Add(4*time.Minute), quota.deadline)
+	assert.Equal(t, quotaCause, quota.Text, "then the cause of most pools")
+	assert.Equal(t, "6 machines of 2 pools", whoText(quota))
+	assert.Equal(t, now.Add(-17*time.Minute), quota.Since)
+	assert.Equal(t, now.Add(4*time.Minute), quota.NextAt)
 	assert.Equal(
 		t,
 		"it is tried again: ask the cloud for more, or scale down; if its instance is not ready, it is replaced",
-		quota.next,
+		quota.Next,
 	)
-	assert.Len(t, quota.shownCommands(), 1, "one command that explains a machine is enough: %v", quota.commands)
+	assert.Len(t, shownCommands(quota), 1, "one command that explains a machine is enough: %v", quota.Commands)
 	budget := causes[2]
-	assert.Equal(t, budgetCause, budget.cause)
-	assert.Equal(t, []string{"kubectl edit pdb -n shop web"}, budget.commands)
-	assert.Equal(t, "the pods still on its node are deleted", budget.next, "the deadline has the time")
-	assert.Equal(t, now.Add(37*time.Minute), budget.deadline)
-	assert.Equal(t, 2, budget.machineCount)
+	assert.Equal(t, budgetCause, budget.Text)
+	assert.Equal(t, []string{"kubectl edit pdb -n shop web"}, budget.Commands)
+	assert.Equal(t, "the pods still on its node are deleted", budget.Next, "the deadline has the time")
+	assert.Equal(t, now.Add(37*time.Minute), budget.NextAt)
+	assert.Equal(t, 2, budget.Machines)
 	pin := causes[0]
-	assert.Equal(t, "revision 6 failed (2 machines of it failed, 1 allowed): back on revision 5", pin.cause)
-	assert.Equal(t, "change the template, or retry it", pin.next)
-	assert.Equal(t, []string{"millwright rollout retry pay/api"}, pin.commands)
-	assert.Equal(t, "1 pool", pin.whoText())
+	assert.Equal(t, "revision 6 failed (2 machines of it failed, 1 allowed): back on revision 5", pin.Text)
+	assert.Equal(t, "change the template, or retry it", pin.Next)
+	assert.Equal(t, []string{"millwright rollout retry pay/api"}, pin.Commands)
+	assert.Equal(t, "1 pool", whoText(pin))
 }
 
 func TestCausesThatNeedAPersonComeFirst(t *testing.T) {
 	causes := groupCauses(fleetOf(t, quotaPool("pay", "batch"), quotaPool("search", "query"), waitingPool()).pools, now)
 	require.Len(t, causes, 2)
-	assert.True(t, causes[0].needsPerson)
-	assert.Equal(t, "revision 8: 2 of 10 machines done (20%), waits for approval of step 1 of 3", causes[0].cause)
-	assert.Equal(t, []string{"millwright rollout approve shop/web --reason …"}, causes[0].commands)
+	assert.True(t, causes[0].NeedsPerson)
+	assert.Equal(t, "revision 8: 2 of 10 machines done (20%), waits for approval of step 1 of 3", causes[0].Text)
+	assert.Equal(t, []string{"millwright rollout approve shop/web --reason …"}, causes[0].Commands)
 }
 
 // A deployment may wait itself while its machines wait, too: both are shown, and neither twice.
-func TestOwnWaitsAreTakenFromTheSentenceOfAPool(t *testing.T) {
+func TestWaitsOfAPoolAndItsMachines(t *testing.T) {
 	both := blockedPool().withOwnWait(vocabulary.ReasonRolloutWaiting, "step 1 of 2 waits", time.Hour)
 	causes := groupCauses(fleetOf(t, both).pools, now)
 	require.Len(t, causes, 2)
-	assert.Equal(t, "step 1 of 2 waits", causes[0].cause)
-	assert.Zero(t, causes[0].machineCount)
+	assert.Equal(t, "step 1 of 2 waits", causes[0].Text)
+	assert.Zero(t, causes[0].Machines)
 	assert.Equal(
 		t,
 		[]any{now.Add(-time.Hour), time.Time{}},
-		[]any{causes[0].since, causes[0].deadline},
+		[]any{causes[0].Since, causes[0].NextAt},
 		"not those of the machines",
 	)
-	assert.Equal(t, budgetCause, causes[1].cause)
-	// The status of a pool may be older than those of its machines: then its sentence is shown as it is.
+	assert.Equal(t, budgetCause, causes[1].Text)
+	// The status of a pool may be older than those of its machines: then the wait is the pool's.
 	old := blockedPool()
 	objects := old.objects()
 	for _, o := range objects {
@@ -199,7 +199,7 @@ func TestOwnWaitsAreTakenFromTheSentenceOfAPool(t *testing.T) {
 	}
 	causes = groupCauses(buildFleet(factsOf(t, objects...)).pools, now)
 	require.Len(t, causes, 1)
-	assert.Equal(t, "2 of 11 machines wait to leave", causes[0].cause[:30])
+	assert.Equal(t, budgetCause, causes[0].Text)
 }
 
 func TestMachinesWithoutASetAndSetsWithoutADeployment(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"millwright/decide/phrase"
 	drains "millwright/starter/drain"
 	"millwright/starter/history"
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -83,10 +84,8 @@ func (f *fleet) machinePage(id objectID, m *machineRow, d machineDetails, ui kub
 		row := f.machineRow(m)
 		v.Pool, v.Class, v.Phase = row.Pool, row.Class, m.phase
 		v.Facts = f.machineFacts(m)
-		if w := newWait(m.currentOperation); w != nil {
-			c := cause{wait: *w, pools: []*pool{m.pool}, machineCount: 1, needsPerson: needsPerson(w.blockers)}
-			c.commands = phrase.NonEmptyTexts(w.command)
-			v.Waits = &f.causeViews([]*cause{&c})[0]
+		if waits := m.poolWaits(); len(waits) > 0 {
+			v.Waits = &f.causeViews(explain.GroupByCause(waits, f.now))[0]
 			v.Waits.Who = ""
 		}
 	}

@@ -102,8 +102,8 @@ func (f *fleet) headline(pools []*pool, causes []*cause) string {
 		}
 	}
 	for _, c := range causes {
-		for _, p := range c.pools {
-			stopped[p] = true
+		for _, p := range c.Pools {
+			stopped[p.Pool] = true
 		}
 	}
 	var parts []string

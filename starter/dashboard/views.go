@@ -15,6 +15,7 @@ import (
 
 	"millwright/decide/phrase"
 	"millwright/process/problems"
+	"millwright/starter/explain"
 	"millwright/starter/kubecli"
 )
 
@@ -144,24 +145,26 @@ const (
 func (f *fleet) causeViews(causes []*cause) (views []causeView) {
 	for _, c := range causes {
 		v := causeView{
-			Text:        upperFirst(c.cause),
-			Who:         c.whoText(),
-			Next:        upperFirst(c.next),
-			Since:       f.since(c.since),
-			Deadline:    f.deadline(c.deadline),
+			Text:        upperFirst(c.Text),
+			Who:         whoText(c),
+			Next:        upperFirst(c.Next),
+			Since:       f.since(c.Since),
+			Deadline:    f.deadline(c.NextAt),
 			When:        "at",
-			NeedsPerson: c.needsPerson,
-			Commands:    c.shownCommands(),
-			MorePools:   max(0, len(c.pools)-maxPools),
+			NeedsPerson: c.NeedsPerson,
+			Commands:    shownCommands(c),
+			MorePools:   max(0, len(c.Pools)-maxPools),
 		}
-		if c.timesDiffer {
+		if c.TimesDiffer {
 			v.When = "from"
 		}
-		for _, p := range c.pools[:min(len(c.pools), maxPools)] {
-			v.Pools = append(v.Pools, link{p.name(), poolPath(p.id)})
+		for _, p := range c.Pools[:min(len(c.Pools), maxPools)] {
+			v.Pools = append(v.Pools, link{p.Pool.name(), poolPath(p.Pool.id)})
 		}
-		if c.example != nil {
-			v.Machine = link{c.example.id.Name, machinePath(c.example.id)}
+		for _, m := range c.First.Pool.machines {
+			if m.id.Name == c.First.Machine {
+				v.Machine = link{m.id.Name, machinePath(m.id)}
+			}
 		}
 		views = append(views, v)
 	}
@@ -169,20 +172,20 @@ func (f *fleet) causeViews(causes []*cause) (views []causeView) {
 }
 
 // shownCommands returns the commands of a card. Of the commands that explain one machine each, one is enough.
-func (c *cause) shownCommands() []string {
+func shownCommands(c *cause) []string {
 	explains := func(command string) bool { return strings.HasPrefix(command, "millwright explain ") }
-	commands := slices.Clone(c.commands)
+	commands := slices.Clone(c.Commands)
 	if i := slices.IndexFunc(commands, explains); i >= 0 {
 		commands = append(commands[:i+1], slices.DeleteFunc(commands[i+1:], explains)...)
 	}
 	return commands[:min(len(commands), maxCommands)]
 }
 
-func (c *cause) whoText() string {
-	if c.machineCount == 0 {
-		return phrase.CountText(len(c.pools), "pool")
+func whoText(c *cause) string {
+	if c.Machines == 0 {
+		return phrase.CountText(len(c.Pools), "pool")
 	}
-	return fmt.Sprintf("%s of %s", phrase.CountText(c.machineCount, "machine"), phrase.CountText(len(c.pools), "pool"))
+	return fmt.Sprintf("%s of %s", phrase.CountText(c.Machines, "machine"), phrase.CountText(len(c.Pools), "pool"))
 }
 
 // name returns the name of a pool as pages show it.
@@ -288,8 +291,8 @@ func (f *fleet) machineRow(m *machineRow) machineRowView {
 	}
 	if o := m.currentOperation; o != nil {
 		v.Step, v.Since = o.Step, f.age(o.Since.Time)
-		if w := newWait(o); w != nil {
-			v.Waits = w.cause
+		if waits := explain.WaitsOf(o); len(waits) > 0 {
+			v.Waits = waits[0].Cause
 		}
 	}
 	return v

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clusterv1 "sigs.k8s.io/cluster-api/api/core/v1beta2"
 
+	"millwright/api/v1alpha1"
+	"millwright/api/vocabulary"
 	"millwright/decide/explain"
 	"millwright/decide/list"
 	"millwright/decide/phrase"
@@ -91,77 +93,185 @@ func (p pool) isMachine() bool {
 	return strings.HasPrefix(p.object, "mc/") || strings.HasPrefix(p.object, "machine.")
 }
 
-// cause is what blocks one or more pools.
-type cause struct {
-	short       string // the blocker in a few words
-	sentence    string // the sentence of the first object that waits
-	needsPerson bool   // the cause does not end without a person
-	pools       []*blockedPool
+// WaitsOf returns the waits of an operation; nil if it waits for nothing. A MachineSet of Cluster API, and a status that
+// an earlier version wrote, have no field for the waits: then there is one wait, whose cause is the whole sentence.
+func WaitsOf(o *v1alpha1.Operation) []v1alpha1.Wait {
+	switch {
+	case o == nil || len(o.BlockedBy) == 0 && cmp.Or(o.WaitsFor, o.Cause) == "":
+		return nil
+	case len(o.Waits) > 0:
+		return o.Waits
+	}
+	return []v1alpha1.Wait{{
+		BlockedBy: o.BlockedBy,
+		Cause:     cmp.Or(o.WaitsFor, o.Cause, strings.Join(o.BlockedBy, ", ")),
+		Since:     o.Since,
+		NextAt:    o.Deadline,
+	}}
 }
 
-// blockedPool is a pool that a cause blocks.
-type blockedPool struct {
-	pool
-
-	machines int       // machines that the cause blocks; zero: the cause blocks the pool itself
-	since    time.Time // beginning of the oldest wait
-	deadline time.Time // the next event; zero: none
+// OwnWaitsOf returns the blocked waits of a set or a deployment that its machines do not have. The parameter
+// blocksMachine reports whether a blocker of the pool's machines has this reason. The status of a machine is newer than
+// the status of its pool, or older: a wait of machines that no machine has is the pool's own.
+func OwnWaitsOf(o *v1alpha1.Operation, blocksMachine func(reason string) bool) []v1alpha1.Wait {
+	return list.Filter(WaitsOf(o), func(w v1alpha1.Wait) bool {
+		mayBeOfMachine := w.Machines > 0 || len(o.Waits) == 0
+		return len(w.BlockedBy) > 0 && !(mayBeOfMachine && slices.ContainsFunc(w.BlockedBy, func(blocker string) bool {
+			return blocksMachine(explain.ReasonOfBlocker(blocker))
+		}))
+	})
 }
 
-// causes returns the causes of blocked objects: first the causes that need a person, then the others in the order of the
-// objects. Objects with the same first blocker and the same reason have one cause. A set below a deployment has no cause
-// of its own, and a pool has none for a blocker of its machines.
-func (m activeObjects) causes() []*cause {
-	type key struct{ blocker, text string }
-	var causes []*cause
-	byKey := map[key]*cause{}
-	fromMachines := map[pool]map[string]bool{} // the blockers of each pool's machines
-	add := func(o activeObject, blocker string, machines int) {
-		k := key{blocker, o.cause}
+// PoolWait is a blocked wait of a pool, or of one of its machines. P names a pool.
+type PoolWait[P comparable] struct {
+	Pool     P
+	Machine  string // name of the machine; empty: the pool itself waits
+	Wait     v1alpha1.Wait
+	Sentence string // the wait as a sentence; empty if the caller shows the parts of the wait
+}
+
+// waitSentence returns one wait of an operation as a sentence of its status.
+func waitSentence(o *v1alpha1.Operation, w v1alpha1.Wait, now time.Time) string {
+	if len(o.Waits) == 0 { // the cause is the whole sentence
+		return w.Cause
+	}
+	return explain.WaitState{
+		Cause: w.Cause, Since: w.Since.Time, Command: w.Command,
+		NextEvent:     explain.Event{PhraseForms: explain.PhraseForms{Singular: w.Next}},
+		NextEventTime: cache.TimeOrZero(w.NextAt),
+	}.Sentence(now)
+}
+
+// Cause is what blocks one or more pools. P names a pool.
+type Cause[P comparable] struct {
+	Short       string // the blocker in a few words
+	Text        string // why the pools wait; Short if they have different texts
+	Next        string // what happens without a person; empty: nothing, or the pools have different events
+	Commands    []string
+	NeedsPerson bool      // the cause does not end without a person
+	Since       time.Time // beginning of the oldest wait
+	NextAt      time.Time // when the next event happens; zero: never, or unknown
+	TimesDiffer bool      // NextAt is the first of several times
+	Machines    int       // machines that the cause blocks; zero: the cause blocks the pools themselves
+	Pools       []*BlockedPool[P]
+	First       PoolWait[P]
+}
+
+// BlockedPool is a pool that a cause blocks.
+type BlockedPool[P comparable] struct {
+	Pool     P
+	Machines int       // machines that the cause blocks; zero: the cause blocks the pool itself
+	Since    time.Time // beginning of the oldest wait
+	NextAt   time.Time // the next event; zero: none
+}
+
+// GroupByCause returns the causes of blocked waits: first the causes that need a person, then those of the most pools,
+// then the oldest. The waits of machines with the same blockers and the same text have one cause, and so have the waits
+// of pools with the same reason.
+func GroupByCause[P comparable](waits []PoolWait[P], now time.Time) []*Cause[P] {
+	type key struct {
+		isMachine bool
+		blockers  string
+		text      string
+	}
+	var causes []*Cause[P]
+	byKey := map[key]*Cause[P]{}
+	for _, w := range waits {
+		k := key{w.Machine != "", strings.Join(w.Wait.BlockedBy, "\x00"), w.Wait.Cause}
+		if w.Machine == "" {
+			k.blockers, k.text = explain.ReasonOfBlocker(w.Wait.BlockedBy[0]), ""
+		}
 		c := byKey[k]
 		if c == nil {
-			c = &cause{
-				short:       explain.WaitState{Blockers: []string{blocker}}.ShortText(m.now),
-				sentence:    o.Operation.WaitsFor,
-				needsPerson: explain.NeedsPerson([]string{blocker}),
+			c = &Cause[P]{
+				Short:       explain.WaitState{Blockers: w.Wait.BlockedBy}.ShortText(now),
+				Text:        w.Wait.Cause,
+				Next:        w.Wait.Next,
+				NextAt:      cache.TimeOrZero(w.Wait.NextAt),
+				NeedsPerson: needsPerson(w.Wait.BlockedBy),
+				First:       w,
 			}
 			causes, byKey[k] = append(causes, c), c
 		}
-		i := slices.IndexFunc(c.pools, func(p *blockedPool) bool { return p.pool == o.pool })
-		if i < 0 {
-			i = len(c.pools)
-			c.pools = append(c.pools, &blockedPool{pool: o.pool, since: o.Operation.Since.Time})
-		}
-		p := c.pools[i]
-		p.machines += machines
-		if machines > 0 || len(fromMachines[o.pool]) == 0 { // else it may be the deadline of a machine
-			p.deadline = phrase.EarlierTime(p.deadline, cache.TimeOrZero(o.Operation.Deadline))
-		}
+		c.add(w)
 	}
-	for _, o := range m.objects {
-		if blockers := o.Operation.BlockedBy; o.key().isMachine() && len(blockers) > 0 {
-			add(o, blockers[0], 1)
-			if fromMachines[o.pool] == nil {
-				fromMachines[o.pool] = map[string]bool{}
-			}
-			for _, blocker := range blockers { // a set of Cluster API has only the reasons of its blockers
-				fromMachines[o.pool][blocker], fromMachines[o.pool][explain.ReasonOfBlocker(blocker)] = true, true
-			}
-		}
-	}
-	for _, o := range m.objects {
-		if o.key().isMachine() || o.key() != o.pool {
-			continue
-		}
-		own := slices.IndexFunc(o.Operation.BlockedBy, func(blocker string) bool { return !fromMachines[o.pool][blocker] })
-		if own >= 0 {
-			add(o, o.Operation.BlockedBy[own], 0)
-		}
-	}
-	slices.SortStableFunc(causes, func(a, b *cause) int {
-		return list.CompareFalseFirst(!a.needsPerson, !b.needsPerson)
+	slices.SortStableFunc(causes, func(a, b *Cause[P]) int {
+		return cmp.Or(
+			-list.CompareFalseFirst(a.NeedsPerson, b.NeedsPerson),
+			cmp.Compare(len(b.Pools), len(a.Pools)),
+			a.Since.Compare(b.Since),
+		)
 	})
 	return causes
+}
+
+// add adds a wait to its cause.
+func (c *Cause[P]) add(w PoolWait[P]) {
+	if w.Wait.Cause != c.First.Wait.Cause {
+		c.Text = c.Short
+	}
+	if w.Wait.Next != c.First.Wait.Next {
+		c.Next = ""
+	}
+	at := cache.TimeOrZero(w.Wait.NextAt)
+	c.TimesDiffer = c.TimesDiffer || !at.Equal(cache.TimeOrZero(c.First.Wait.NextAt))
+	c.Since, c.NextAt = phrase.EarlierTime(c.Since, w.Wait.Since.Time), phrase.EarlierTime(c.NextAt, at)
+	if w.Wait.Command != "" && !slices.Contains(c.Commands, w.Wait.Command) {
+		c.Commands = append(c.Commands, w.Wait.Command)
+	}
+	i := slices.IndexFunc(c.Pools, func(p *BlockedPool[P]) bool { return p.Pool == w.Pool })
+	if i < 0 {
+		i = len(c.Pools)
+		c.Pools = append(c.Pools, &BlockedPool[P]{Pool: w.Pool})
+	}
+	p := c.Pools[i]
+	p.Since, p.NextAt = phrase.EarlierTime(p.Since, w.Wait.Since.Time), phrase.EarlierTime(p.NextAt, at)
+	if w.Machine != "" {
+		c.Machines++
+		p.Machines++
+	}
+}
+
+// needsPerson reports whether a wait does not end without a person. A pool that was rolled back does not roll its
+// template out again by itself.
+func needsPerson(blockers []string) bool {
+	isRollback := func(name string) bool { return name == vocabulary.ReasonRolledBack || name == vocabulary.ReasonPinned }
+	return explain.NeedsPerson(blockers) || slices.ContainsFunc(blockers, isRollback)
+}
+
+// causes returns the causes of blocked objects. A set below a deployment has a cause of its own only if nothing else of
+// its pool is blocked.
+func (m activeObjects) causes() []*Cause[pool] {
+	var waits []PoolWait[pool]
+	reasons := map[pool]map[string]bool{} // the reasons that block each pool's machines
+	isShown := map[pool]bool{}            // the pools with a blocked machine, or that are blocked themselves
+	for _, o := range m.objects {
+		if len(o.Operation.BlockedBy) == 0 {
+			continue
+		}
+		isShown[o.pool] = isShown[o.pool] || o.key().isMachine() || o.key() == o.pool
+		if !o.key().isMachine() {
+			continue
+		}
+		for _, w := range WaitsOf(o.Operation) {
+			waits = append(waits, PoolWait[pool]{o.pool, o.Object, w, waitSentence(o.Operation, w, m.now)})
+		}
+		if reasons[o.pool] == nil {
+			reasons[o.pool] = map[string]bool{}
+		}
+		for _, blocker := range o.Operation.BlockedBy {
+			reasons[o.pool][explain.ReasonOfBlocker(blocker)] = true
+		}
+	}
+	for _, o := range m.objects {
+		if o.key().isMachine() || o.key() != o.pool && isShown[o.pool] {
+			continue
+		}
+		for _, w := range OwnWaitsOf(o.Operation, func(reason string) bool { return reasons[o.pool][reason] }) {
+			waits = append(waits, PoolWait[pool]{o.pool, "", w, waitSentence(o.Operation, w, m.now)})
+		}
+	}
+	return GroupByCause(waits, m.now)
 }
 
 // busyPool is a pool that has work in progress, and that nothing blocks.
@@ -211,14 +321,14 @@ func (m activeObjects) writeCauses(out io.Writer) error {
 			out,
 			"\n%s  %s\n",
 			printers.Paint(out, printers.ToneWarning, "BLOCKED"),
-			c.short,
+			c.Short,
 		); err != nil {
 			return err
 		}
-		if err := printers.WriteTable(out, list.Map(c.pools, m.rowOfBlockedPool)); err != nil {
+		if err := printers.WriteTable(out, list.Map(c.Pools, m.rowOfBlockedPool)); err != nil {
 			return err
 		}
-		if _, err := fmt.Fprintf(out, "    %s\n", c.sentence); err != nil {
+		if _, err := fmt.Fprintf(out, "    %s\n", c.First.Sentence); err != nil {
 			return err
 		}
 	}
@@ -236,15 +346,15 @@ func (m activeObjects) writeCauses(out io.Writer) error {
 }
 
 // rowOfBlockedPool returns the line of a pool below its cause.
-func (m activeObjects) rowOfBlockedPool(p *blockedPool) []any {
+func (m activeObjects) rowOfBlockedPool(p *BlockedPool[pool]) []any {
 	until := "until a person acts"
-	if !p.deadline.IsZero() {
-		until = "until " + kubecli.ClockText(p.deadline, m.now)
+	if !p.NextAt.IsZero() {
+		until = "until " + kubecli.ClockText(p.NextAt, m.now)
 	}
 	return []any{
-		"  " + p.name(),
-		m.countText(p.pool, p.machines),
-		phrase.TextIf(!p.since.IsZero(), "for %s", kubecli.AgeText(p.since, m.now)),
+		"  " + p.Pool.name(),
+		m.countText(p.Pool, p.Machines),
+		phrase.TextIf(!p.Since.IsZero(), "for %s", kubecli.AgeText(p.Since, m.now)),
 		until,
 	}
 }

@@ -195,7 +195,7 @@ func (m *activeObjects) addClusterAPIObjects(
 	ctx context.Context,
 	clients kubecli.Clients,
 	namespace string,
-	add func(kind string, o metav1.Object, operation *v1alpha1.Operation, cause string),
+	add func(kind string, o metav1.Object, operation *v1alpha1.Operation),
 ) {
 	deployments, err := clients.ClusterAPI.ListDeployments(ctx, namespace)
 	var sets []clusterv1.MachineSet
@@ -221,7 +221,6 @@ func (m *activeObjects) addClusterAPIObjects(
 			"machinedeployment."+clusterv1.GroupVersion.Group,
 			&deployments[i],
 			deployment.OperationWithBlockers(&deployments[i]),
-			"",
 		)
 	}
 	for i := range sets {
@@ -230,10 +229,13 @@ func (m *activeObjects) addClusterAPIObjects(
 			s := subject{workflowKind: run.KindClusterAPISet, object: &sets[i]}
 			operation.WorkflowID = s.workflowID(installation)
 		}
-		add("machineset."+clusterv1.GroupVersion.Group, &sets[i], operation, "")
+		add("machineset."+clusterv1.GroupVersion.Group, &sets[i], operation)
 	}
 	for i := range machines {
-		of := newClusterAPIMemberMachine(&machines[i], m.now)
-		add("machine."+clusterv1.GroupVersion.Group, &machines[i], of.operation, of.currentWait.Cause)
+		add(
+			"machine."+clusterv1.GroupVersion.Group,
+			&machines[i],
+			newClusterAPIMemberMachine(&machines[i], m.now).operation,
+		)
 	}
 }

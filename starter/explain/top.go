@@ -109,8 +109,7 @@ type activeObject struct {
 	Pool      string              `json:"pool"`   // KIND/NAME of the deployment, or of the set or machine without one
 	Operation *v1alpha1.Operation `json:"operation"`
 
-	pool  pool
-	cause string // why the object waits, without its name; empty for sets and deployments
+	pool pool
 }
 
 // key returns the name of the object itself.
@@ -140,11 +139,11 @@ func (x *explainCommand) readActiveObjects(
 func (m *activeObjects) addObjects(ctx context.Context, clients kubecli.Clients, blocked bool) error {
 	api := clients.MachineClient.MachineV1alpha1()
 	m.objects, m.pools = []activeObject{}, newPoolTree()
-	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation, cause string) {
+	add := func(kind string, o metav1.Object, operation *v1alpha1.Operation) {
 		m.pools.add(kind, o)
 		if operation != nil && (!blocked || len(operation.BlockedBy) > 0) {
 			m.objects = append(m.objects, activeObject{
-				Namespace: o.GetNamespace(), Object: kind + "/" + o.GetName(), Operation: operation, cause: cause,
+				Namespace: o.GetNamespace(), Object: kind + "/" + o.GetName(), Operation: operation,
 			})
 		}
 	}
@@ -153,22 +152,21 @@ func (m *activeObjects) addObjects(ctx context.Context, clients kubecli.Clients,
 		return fmt.Errorf("list machine deployments: %w", err)
 	}
 	for i := range deployments.Items {
-		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation, "")
+		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation)
 	}
 	sets, err := api.MachineSets(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machine sets: %w", err)
 	}
 	for i := range sets.Items {
-		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation, "")
+		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation)
 	}
 	machines, err := api.Machines(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machines: %w", err)
 	}
 	for i := range machines.Items {
-		of := newMemberMachine(&machines.Items[i], nil, m.now)
-		add("mc", &machines.Items[i], of.operation, of.currentWait.Cause)
+		add("mc", &machines.Items[i], machines.Items[i].Status.CurrentOperation)
 	}
 	m.addClusterAPIObjects(ctx, clients, m.namespace, add)
 	m.pools.countMachines()

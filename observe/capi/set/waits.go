@@ -17,8 +17,8 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
-	capidrain "millwright/observe/capi/drain"
 	"millwright/observe/machine"
+	capidrain "millwright/observe/capi/drain"
 )
 
 // MachineWaitFacts returns the facts that explain why a machine waits. The machine's conditions determine the stage;
@@ -243,6 +243,7 @@ func MachineOperation(m *clusterv1.Machine, now time.Time) *v1alpha1.Operation {
 		Cause:     w.Cause,
 		WaitsFor:  w.Sentence(now),
 		Summary:   w.ShortText(now),
+		Waits:     machine.StatusWaits([]explain.GroupedWait{{WaitState: w}}),
 	}
 	if !w.NextEventTime.IsZero() {
 		o.Deadline = new(metav1.NewTime(w.NextEventTime))

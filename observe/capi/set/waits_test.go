@@ -315,6 +315,14 @@ func TestOperationOfASet(t *testing.T) {
 		Summary:   "node is being drained; goes on 12:06 UTC",
 		Deadline:  new(capitest.MinutesBeforeNoon(-6)),
 		WaitsFor:  "Cluster API drains the node: pods (since 11:56:00 UTC); it goes on without the pods that are left at 12:06:00 UTC; `kubectl describe machines.cluster.x-k8s.io -n shop m`",
+		Waits: []v1alpha1.Wait{{
+			BlockedBy: []string{"NodeDrain"},
+			Cause:     "Cluster API drains the node: pods",
+			Since:     capitest.MinutesBeforeNoon(4),
+			Next:      "it goes on without the pods that are left",
+			NextAt:    new(capitest.MinutesBeforeNoon(-6)),
+			Command:   "kubectl describe machines.cluster.x-k8s.io -n shop m",
+		}},
 	}, capiset.MachineOperation(m, capitest.Noon))
 	assert.Nil(t, capiset.MachineOperation(capitest.NewMachine("m", capitest.NewSet("s", 1)), capitest.Noon))
 }
