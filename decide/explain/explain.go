@@ -93,9 +93,9 @@ type Summary struct {
 	Blockers []string // distinct blockers of the groups, in the order of the groups, at most MaxBlockers
 	Reason   string   // the first blocker as one word, for a condition
 	Message  string
-	Short    string    // the most important wait in at most MaxShortLength characters, with the number of other causes
-	Since    time.Time // beginning of the oldest wait
-	At       time.Time // time of the next event that happens without a person; zero: none
+	Short    string        // the most important wait in at most MaxShortLength characters, with the number of other causes
+	Since    time.Time     // beginning of the oldest wait
+	At       time.Time     // time of the next event that happens without a person; zero: none
 	Waits    []GroupedWait `json:"-"` // the waits that Message describes; not part of a payload
 }
 

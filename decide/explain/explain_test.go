@@ -250,7 +250,12 @@ func TestSetSummarizesItsMachines(t *testing.T) {
 	assert.Equal(t, []any{1, "Secret shop/creds does not exist"}, []any{said.Waits[0].MachineCount, said.Waits[0].Cause})
 	assert.Equal(
 		t,
-		[]any{2, "PodDisruptionBudget shop/web needs 20 of 20", "the pods still on their nodes are deleted", parseClockTime("11:10:00")},
+		[]any{
+			2,
+			"PodDisruptionBudget shop/web needs 20 of 20",
+			"the pods still on their nodes are deleted",
+			parseClockTime("11:10:00"),
+		},
 		[]any{said.Waits[1].MachineCount, said.Waits[1].Cause, said.Waits[1].NextEventText(), said.Waits[1].NextEventTime},
 	)
 	said.Waits = nil

@@ -39,7 +39,7 @@ type pool struct {
 	operation  *v1alpha1.Operation // nil if no work is in progress
 	counts     counts
 	state      state
-	since      time.Time // when its oldest wait or operation began; zero: it has none
+	since      time.Time       // when its oldest wait or operation began; zero: it has none
 	waits      []v1alpha1.Wait // what the pool itself waits for, without its machines
 	sets       []*setFacts
 	target     *setFacts // the set that the machines come to; nil: none yet

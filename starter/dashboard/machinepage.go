@@ -9,8 +9,8 @@ import (
 	"millwright/decide/list"
 	"millwright/decide/phrase"
 	drains "millwright/starter/drain"
-	"millwright/starter/history"
 	"millwright/starter/explain"
+	"millwright/starter/history"
 	"millwright/starter/kubecli"
 )
 

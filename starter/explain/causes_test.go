@@ -78,9 +78,15 @@ func TestTopGroupsPoolsByCause(t *testing.T) {
 	ofBoth := newBlockedOperation(newWait(budget, "the budget allows none", 2), newWait("Paused", "a person paused it", 0))
 	objects := newPool("web", ofOne, ofOne, allowsNone, nil)
 	objects = append(objects, newPool("api", ofBoth, nil, allowsNone, allowsNone)...)
-	objects = append(objects, newPool("db", newBlockedOperation(newWait("ResourceExhausted", "quota used up", 1)), nil, quota)...)
-	objects = append(objects, newPool("gate", newBlockedOperation(newWait("Approval", "revision 2 waits", 0)), nil, nil)...)
-	objects = append(objects, newPool("gate2", newBlockedOperation(newWait("Approval", "revision 7 waits", 0)), nil, nil)...)
+	objects = append(
+		objects,
+		newPool("db", newBlockedOperation(newWait("ResourceExhausted", "quota used up", 1)), nil, quota)...)
+	objects = append(
+		objects,
+		newPool("gate", newBlockedOperation(newWait("Approval", "revision 2 waits", 0)), nil, nil)...)
+	objects = append(
+		objects,
+		newPool("gate2", newBlockedOperation(newWait("Approval", "revision 7 waits", 0)), nil, nil)...)
 	objects = append(
 		objects,
 		newPool(

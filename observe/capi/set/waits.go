@@ -17,8 +17,8 @@ import (
 	"millwright/decide/phrase"
 	"millwright/decide/scale"
 	"millwright/observe/capi"
-	"millwright/observe/machine"
 	capidrain "millwright/observe/capi/drain"
+	"millwright/observe/machine"
 )
 
 // MachineWaitFacts returns the facts that explain why a machine waits. The machine's conditions determine the stage;
