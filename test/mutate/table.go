@@ -762,7 +762,7 @@ func mutations() []mutation {
 			"activities/cloud/owner.go",
 			`	if !owner.HasOwnerKind(ownership.OwnerSelf) {
 		return owner, provider.Errorf`,
-			`	if owner.HasOwnerKind(ownership.Nobodys) {
+			`	if owner.HasOwnerKind(ownership.OwnerNone) {
 		return owner, provider.Errorf`,
 			cloud,
 			"an instance in doubt is deleted",
@@ -779,7 +779,7 @@ func mutations() []mutation {
 			"Z3",
 			"activities/kube/write.go",
 			`err != nil || node == nil || !a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerSelf)`,
-			`err != nil || node == nil || a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.Nobodys)`,
+			`err != nil || node == nil || a.Cluster.OwnerOfNode(m, node).HasOwnerKind(ownership.OwnerNone)`,
 			"./activities/machine ./activities/drain",
 			"a node is written that is not proven to be the machine's",
 		},

@@ -141,6 +141,11 @@ func SyncedMachine(c *capi.Cache, set *clusterv1.MachineSet, m *clusterv1.Machin
 	owned := capi.FieldsOwnedBy(m, capi.MachineFieldManagers())
 	capi.CopyInPlaceFields(&synced.Spec, &template.Spec, owned.Within("spec"))
 	if m.DeletionTimestamp != nil {
+		if c.UpstreamWatchFilter != "" {
+			// without its value of the filter, Cluster API's core does not notice that a paused deletion may go on
+			coreValue := map[string]string{clusterv1.WatchLabel: c.UpstreamWatchFilter}
+			synced.Labels = capi.UpdateEntries(m.Labels, coreValue, nil)
+		}
 		return &synced
 	}
 	labels, annotations := MachineLabels(c, set), capidrain.MachineAnnotations(c, set, m)

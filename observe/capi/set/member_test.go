@@ -341,6 +341,29 @@ func TestDriftText(t *testing.T) {
 	}
 }
 
+// With a filter, Cluster API's core drops the events of a machine without the filter's value. A deletion that waited for
+// a pause would then never go on.
+func TestAMachineThatIsBeingDeletedGetsTheFilterOfClusterAPI(t *testing.T) {
+	c := capitest.NewOfflineCache(
+		capi.Settings{WatchFilter: capitest.WatchFilter, UpstreamWatchFilter: "upstream"},
+		cache.PreflightConfig{},
+	)
+	set := capitest.NewSet("s", 1)
+	for _, before := range []map[string]string{nil, {"theirs": "x"}, {"theirs": "x", clusterv1.WatchLabel: "other"}} {
+		m := capitest.NewMachine("m", set, capitest.AsDeletingObject, func(m *clusterv1.Machine) { m.Labels = before })
+		assert.Equal(t, "labels", capiset.DriftText(c, m, set))
+		synced := capiset.SyncedMachine(c, set, m)
+		want := maps.Clone(before)
+		if want == nil {
+			want = map[string]string{}
+		}
+		want[clusterv1.WatchLabel] = "upstream"
+		assert.Equal(t, want, synced.Labels, "no other label changes")
+		assert.Empty(t, capiset.DriftText(c, synced, set))
+		assert.Equal(t, before, m.Labels, "the machine stays unchanged")
+	}
+}
+
 // ownedSpec is a managed-fields entry with the fields of a spec that change in place.
 const ownedSpec = `{"f:spec":{"f:minReadySeconds":{},
 	"f:deletion":{".":{},"f:nodeDrainTimeoutSeconds":{},"f:nodeVolumeDetachTimeoutSeconds":{},"f:nodeDeletionTimeoutSeconds":{}},

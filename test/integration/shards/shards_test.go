@@ -160,6 +160,14 @@ func TestNamespacesAreDistributedOverShards(t *testing.T) {
 		pools["one"].Delete(t)
 		pools["one"].AwaitPoolGone(t)
 	})
+
+	t.Run("the bridge counts the namespaces that no worker serves", func(t *testing.T) {
+		require.NoError(t, testRig.Stack.KillComponent(t.Context(), component.SecondWorker))
+		rig.Eventually(t, "namespace two is counted", func() (bool, any) {
+			unserved := testRig.ReadMetric(t, component.SecondBridge, "millwright_unserved_namespaces")
+			return unserved > 0, unserved
+		})
+	})
 }
 
 // drainCount is the number of drains that are open when the worker of their shard dies.

@@ -148,6 +148,7 @@ func TestEachNamespaceHasItsTarget(t *testing.T) {
 	writeKubeconfigSecret(t, "good", workerKubeconfig(t))
 	good.AwaitRunningMachines(t, 2)
 	good.AwaitSyncedNodes(t)
+	assert.Positive(t, testRig.ReadMetric(t, component.Worker, "millwright_targets"))
 
 	t.Run("dead targets stop nobody else", func(t *testing.T) {
 		tarpit, dead := startSilentServer(t), map[string]*rig.Pool{}
