@@ -40,25 +40,52 @@ func newCommand() *cobra.Command {
 	)
 	data := set.String("data", "virtualcloud-data", "folder for instances and behaviour; made when missing")
 	kubeconfig := set.String("kubeconfig", "", "cluster in which instances register Nodes; empty means none")
+	regions := set.StringToString(
+		"region-kubeconfigs",
+		nil,
+		"REGION=FILE: cluster in which the instances of a region register Nodes, instead of that of --kubeconfig",
+	)
 	level := slog.LevelInfo
 	set.TextVar(&level, "log-level", level, "lowest `level` of the lines: DEBUG, INFO, WARN or ERROR")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
-		return runCloud(c.Context(), *address, *data, *kubeconfig, logger)
+		return runCloud(c.Context(), *address, *data, *kubeconfig, *regions, logger)
 	}
 	return c
 }
 
-func runCloud(ctx context.Context, address, data, kubeconfig string, logger *slog.Logger) error {
-	options := cloud.Options{Dir: data, Logger: logger}
-	if kubeconfig != "" {
-		nodes, err := cloud.NewKubeNodeClient(kubeconfig)
-		if err != nil {
-			return err
+// newNodeClient returns the clusters in which instances register Nodes; nil without a kubeconfig.
+func newNodeClient(kubeconfig string, regions map[string]string) (cloud.NodeClient, error) {
+	if kubeconfig == "" {
+		if len(regions) > 0 {
+			return nil, errors.New("--region-kubeconfigs needs --kubeconfig for all other regions")
 		}
-		options.NodeClient = nodes
+		return nil, nil
 	}
-	c, err := cloud.Open(options)
+	others, err := cloud.NewKubeNodeClient(kubeconfig)
+	if err != nil || len(regions) == 0 {
+		return others, err
+	}
+	byRegion := map[string]cloud.NodeClient{}
+	for region, file := range regions {
+		if byRegion[region], err = cloud.NewKubeNodeClient(file); err != nil {
+			return nil, fmt.Errorf("region %s: %w", region, err)
+		}
+	}
+	return cloud.NewRegionNodeClient(byRegion, others), nil
+}
+
+func runCloud(
+	ctx context.Context,
+	address, data, kubeconfig string,
+	regions map[string]string,
+	logger *slog.Logger,
+) error {
+	nodes, err := newNodeClient(kubeconfig, regions)
+	if err != nil {
+		return err
+	}
+	c, err := cloud.Open(cloud.Options{Dir: data, Logger: logger, NodeClient: nodes})
 	if err != nil {
 		return fmt.Errorf("open cloud: %w", err)
 	}

@@ -96,7 +96,7 @@ func (d *Driver) Find(
 			return found, err
 		}
 	}
-	id, err := instanceIDFromProviderID(machine.ProviderID)
+	_, id, err := SplitProviderID(machine.ProviderID)
 	if err != nil {
 		return driver.SearchResult{}, err
 	}
@@ -147,7 +147,7 @@ func (d *Driver) Initialize(
 	if err != nil {
 		return provider.Instance{}, err
 	}
-	id, err := instanceIDFromProviderID(instance.ProviderID)
+	_, id, err := SplitProviderID(instance.ProviderID)
 	if err != nil {
 		return provider.Instance{}, err
 	}
@@ -167,7 +167,7 @@ func (d *Driver) Delete(
 	if err != nil {
 		return err
 	}
-	id, err := instanceIDFromProviderID(instance.ProviderID)
+	_, id, err := SplitProviderID(instance.ProviderID)
 	if err != nil {
 		return err
 	}
@@ -252,17 +252,17 @@ func classTag(class provider.Class) string { return class.Namespace + "/" + clas
 // ProviderID returns the provider ID of an instance.
 func ProviderID(region, id string) string { return fmt.Sprintf("virtual:///%s/%s", region, id) }
 
-// instanceIDFromProviderID returns the ID of an instance (i-N). instanceIDFromProviderID returns an error with the code
+// SplitProviderID returns the region and the ID (i-N) of an instance. SplitProviderID returns an error with the code
 // InvalidArgument for a provider ID of another cloud.
-func instanceIDFromProviderID(providerID string) (string, error) {
-	rest, ours := strings.CutPrefix(providerID, "virtual:///")
-	_, id, two := strings.Cut(rest, "/")
-	if !ours || !two || !strings.HasPrefix(id, "i-") {
-		return "", provider.Errorf(
+func SplitProviderID(providerID string) (region, id string, err error) {
+	rest, isVirtual := strings.CutPrefix(providerID, "virtual:///")
+	region, id, hasID := strings.Cut(rest, "/")
+	if !isVirtual || !hasID || !strings.HasPrefix(id, "i-") {
+		return "", "", provider.Errorf(
 			provider.InvalidArgument,
 			"provider ID %q is not of the form virtual:///REGION/i-N",
 			providerID,
 		)
 	}
-	return id, nil
+	return region, id, nil
 }

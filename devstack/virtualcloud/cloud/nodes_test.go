@@ -230,3 +230,24 @@ func TestCloudThatChoosesNodeNamesInitializesNodes(t *testing.T) {
 		assert.Empty(t, nodes.nodeNames())
 	})
 }
+
+func TestNodesOfARegionAreInTheClusterOfTheRegion(t *testing.T) {
+	own, others := &memoryNodeClient{}, &memoryNodeClient{}
+	clients := NewRegionNodeClient(map[string]NodeClient{"eu": own}, others)
+	inOwn := virtual.Instance{NodeName: "a", ProviderID: virtual.ProviderID("eu", "i-1")}
+	inOthers := virtual.Instance{NodeName: "b", ProviderID: virtual.ProviderID("us", "i-2")}
+	for _, instance := range []virtual.Instance{inOwn, inOthers} {
+		require.NoError(t, clients.Register(t.Context(), instance, virtual.Spec{}, true))
+		require.NoError(t, clients.Initialize(t.Context(), instance))
+		require.NoError(t, clients.StopKubelet(t.Context(), instance))
+	}
+	assert.Equal(t, map[string]string{"a": inOwn.ProviderID}, own.providerIDs)
+	assert.Equal(t, map[string]string{"b": inOthers.ProviderID}, others.providerIDs)
+	assert.Equal(t, []string{"a"}, own.stoppedKubelets)
+	assert.Equal(t, []string{"b"}, others.stoppedKubelets)
+	deleted, err := clients.Remove(t.Context(), inOwn)
+	require.NoError(t, err)
+	assert.True(t, deleted)
+	assert.Empty(t, own.nodeNames())
+	assert.Equal(t, []string{"b"}, others.nodeNames())
+}
