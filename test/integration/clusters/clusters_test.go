@@ -125,7 +125,8 @@ func awaitRollout(t *testing.T, p *rig.Pool, edition string, machines int) {
 		for _, m := range p.Machines(t) {
 			editions = append(editions, m.Labels["edition"])
 		}
-		return len(editions) == machines && !slices.ContainsFunc(editions, func(e string) bool { return e != edition }), editions
+		return len(editions) == machines &&
+			!slices.ContainsFunc(editions, func(e string) bool { return e != edition }), editions
 	})
 	p.AwaitRunningMachines(t, machines)
 }

@@ -83,7 +83,9 @@ func (r *Rig) CreatePool(
 
 // InCluster returns the pool for its nodes, pods and budgets in the cluster of another rig. The machines stay in the
 // cluster of the pool.
-func (p *Pool) InCluster(target *Rig) *Pool { return &Pool{rig: target, Namespace: p.Namespace, Name: p.Name} }
+func (p *Pool) InCluster(target *Rig) *Pool {
+	return &Pool{rig: target, Namespace: p.Namespace, Name: p.Name}
+}
 
 // CreatePolicy creates a RolloutPolicy for the MachineDeployment with this name. The namespace must exist.
 func (r *Rig) CreatePolicy(t *testing.T, namespace, name string, spec v1alpha1.RolloutPolicySpec) {

@@ -146,10 +146,7 @@ func TestNamespacesAreDistributedOverShards(t *testing.T) {
 
 	t.Run("a namespace that is moved uses the queues of its new shard", func(t *testing.T) {
 		to := 1 - first
-		patch := fmt.Appendf(nil, `{"data":{"one":"%d"}}`, to)
-		_, err := testRig.Kube.CoreV1().ConfigMaps("default").
-			Patch(t.Context(), shard.RecordName, types.MergePatchType, patch, metav1.PatchOptions{})
-		require.NoError(t, err)
+		moveNamespace(t, "one", to)
 		pools["one"].Scale(t, 5)
 		pools["one"].AwaitRunningMachines(t, 5)
 		queue := rig.Installation.Shard(to).TaskQueue(run.QueueMachines)
@@ -223,6 +220,15 @@ func TestDrainsContinueWhenTheWorkerOfTheirShardDies(t *testing.T) {
 		drainCount,
 		time.Since(killed).Round(time.Millisecond),
 	)
+	requireOneEviction(t, since)
+	for _, p := range pools {
+		assert.Empty(t, p.ProviderIDs(t))
+	}
+}
+
+// requireOneEviction requires that pods were evicted since a time, and no pod twice.
+func requireOneEviction(t *testing.T, since time.Time) {
+	t.Helper()
 	evicted := map[string]int{}
 	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
 		return a.Stage == "ResponseComplete" && a.RequestReceivedTimestamp.After(since) && a.ResponseStatus.Code == http.StatusCreated &&
@@ -230,12 +236,74 @@ func TestDrainsContinueWhenTheWorkerOfTheirShardDies(t *testing.T) {
 	}) {
 		evicted[a.ObjectRef.Namespace+"/"+a.ObjectRef.Name]++
 	}
-	assert.NotEmpty(t, evicted)
+	require.NotEmpty(t, evicted)
 	for pod, count := range evicted {
 		assert.Equal(t, 1, count, "accepted evictions of pod %s", pod)
 	}
-	for _, p := range pools {
-		assert.Empty(t, p.ProviderIDs(t))
+}
+
+// moveNamespace records another shard for a namespace.
+func moveNamespace(t *testing.T, namespace string, number int) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"data":{%q:"%d"}}`, namespace, number)
+	_, err := testRig.Kube.CoreV1().ConfigMaps("default").
+		Patch(t.Context(), shard.RecordName, types.MergePatchType, patch, metav1.PatchOptions{})
+	require.NoError(t, err)
+}
+
+// A namespace moves to the other shard and back while the nodes of one pool are drained, and while the machines of
+// another pool are created. Each worker has one of the shards.
+func TestANamespaceIsMovedUnderLoad(t *testing.T) {
+	const drained, grown = 10, 20
+	startComponents(t, component.Worker, component.SecondWorker, component.Bridge, component.SecondBridge)
+	awaitShardHolders(t, claims.RoleWorker, 2)
+	awaitShardHolders(t, claims.RoleBridge, 2)
+	testRig.CreateNamespace(t, "moved", "")
+	shrinking := testRig.CreatePool(t, "moved", "shrinking", drained, rig.WithNodeLabel)
+	growing := testRig.CreatePool(t, "moved", "growing", 0)
+	shrinking.AwaitRunningMachines(t, drained)
+	shrinking.AwaitLabelledNodes(t, drained)
+	shrinking.DeployPods(t, "web", 2*drained)
+	shrinking.CreateBudget(t, "web", 2*drained)
+	before, err := testRig.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	since := time.Now()
+	shrinking.Scale(t, 0)
+	rig.Eventually(t, "a drain is blocked", func() (bool, any) {
+		for _, m := range shrinking.Machines(t) {
+			if o := m.Status.CurrentOperation; o != nil && o.Step == vocabulary.StepEvictPods && len(o.BlockedBy) > 0 {
+				return true, nil
+			}
+		}
+		return false, shrinking.Machines(t)
+	})
+	home, _ := readShardTable(t).ShardOfNamespace("moved")
+	growMostly := func(wanted int) {
+		growing.Scale(t, wanted)
+		rig.Eventually(t, "half of the new machines exist", func() (bool, any) {
+			machines := len(growing.Machines(t))
+			return machines > wanted-grown/4, machines
+		})
+	}
+	growMostly(grown / 2)
+	moveNamespace(t, "moved", 1-home)
+	growing.AwaitRunningMachines(t, grown/2)
+	growMostly(grown)
+	moveNamespace(t, "moved", home)
+	shrinking.RelaxBudget(t, "web", 0)
+	growing.AwaitRunningMachines(t, grown)
+	shrinking.AwaitRunningMachines(t, 0)
+
+	after, err := testRig.Cloud.Stats(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, grown, after.CreatedInstances-before.CreatedInstances)
+	assert.Equal(t, drained, after.DeletedInstances-before.DeletedInstances)
+	assert.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
+	assert.Len(t, growing.ProviderIDs(t), grown)
+	requireOneEviction(t, since)
+	queues := taskQueuesOfNamespace(t, "moved")
+	for number := range shardCount {
+		assert.Contains(t, queues, rig.Installation.Shard(number).TaskQueue(run.QueueMachines))
 	}
 }
 
