@@ -64,6 +64,10 @@ func (w WaitState) shortEvent(from string, now time.Time) string {
 	return w.NextEvent.Short + " " + from + shortClockText(w.NextEventTime, now)
 }
 
+// maxCutWordLength is the length of the longest word that a short text leaves out instead of cutting it. English words
+// of messages are rarely longer.
+const maxCutWordLength = 12
+
 // shortText joins the parts of a short text, and shortens the cause to the room that the other parts leave. The
 // parameter more names further causes.
 func shortText(count, cause, event, more string) string {
@@ -73,7 +77,11 @@ func shortText(count, cause, event, more string) string {
 		event, room = "", room+len([]rune(event))
 	}
 	if letters := []rune(cause); len(letters) > room {
-		cause = string(letters[:room-1]) + "…"
+		cut := string(letters[:room-1])
+		if word := strings.LastIndexByte(cut, ' '); word >= len(cut)-maxCutWordLength {
+			cut = cut[:word] // a longer word is a name, whose beginning says more than nothing
+		}
+		cause = strings.TrimRight(cut, " ,;:") + "…"
 	}
 	return count + cause + event + more
 }
@@ -116,6 +124,7 @@ func shortCauses() map[string]string {
 		"FailedPrecondition": "provider refuses the call",
 		"Unavailable":        "cloud does not answer",
 		"DeadlineExceeded":   "cloud answers too late",
+		"Internal":           "cloud reports an internal error",
 
 		vocabulary.BlockedByMissingApproval:   "waits for approval",
 		vocabulary.BlockedByProviderCall:      "call of the provider takes long",
@@ -162,6 +171,7 @@ func shortCauses() map[string]string {
 		vocabulary.ReasonExtensionFailed:          "runtime extension fails",
 		vocabulary.ReasonNotUpdatedInPlace:        "update in place is not possible",
 		vocabulary.ReasonScaleUpStopped:           "scale-up is stopped",
+		vocabulary.ReasonRolledBack:               "rolled back",
 	}
 }
 

@@ -68,6 +68,17 @@ func TestShortTextsHaveCauseAndDeadline(t *testing.T) {
 	} {
 		assert.Equal(t, row.says, row.machine.CurrentWait().ShortText(now), name)
 	}
+	assert.Equal(
+		t,
+		"1 new machine is not available yet: 10 are available, 10…",
+		explain.WaitState{
+			Step:  "roll",
+			Cause: "1 new machine is not available yet: 10 are available, 10 are needed",
+		}.ShortText(
+			now,
+		),
+		"no word is cut",
+	)
 	assert.Equal(t, "rolling out", explain.WaitState{Step: "roll", Cause: "rolling out"}.ShortText(now))
 	assert.Equal(
 		t,

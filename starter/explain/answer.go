@@ -21,6 +21,8 @@ type explanation struct {
 
 	step
 	Commands []string `json:"commands,omitempty"` // the commands in the sentence, in their order
+	// the causes in the sentence, each with its machines, next event and command, as in the status
+	Causes []v1alpha1.Wait `json:"causes,omitempty"`
 
 	Generation       int64 `json:"generation,omitempty"` // the generation that the status observed
 	IsStatusOutdated bool  `json:"unseen"`               // the object has a newer generation than its status
@@ -81,7 +83,7 @@ func newExplanation(s *subject, notes []string, calls []pendingActivity) explana
 		Counts:            s.counts,
 	}
 	if o := s.operation; o != nil {
-		a.step = stepFromStatus(o)
+		a.step, a.Causes = stepFromStatus(o), o.Waits
 		if o.WaitsFor != "" {
 			a.IsWaiting, a.Sentence, a.Commands = true, o.WaitsFor, CommandsInSentence(o.WaitsFor)
 		}

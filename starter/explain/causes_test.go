@@ -1,6 +1,7 @@
 package explain
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -131,4 +132,19 @@ func TestTopShowsABlockedSet(t *testing.T) {
 	assert.Equal(t, "1 pool in motion, 1 of them blocked\n\nBLOCKED  Secret\n"+
 		"  shop/web   -   for 15m   until a person acts\n"+
 		"    the Secret is missing (since 13:51:07 UTC); `end Secret`\n", out)
+}
+
+// The output for scripts has each cause of a deployment as the status has it.
+func TestExplainPrintsTheCausesOfADeploymentAsJSON(t *testing.T) {
+	w := clitest.NewFakeBackend(newPool("web", newBlockedOperation(newWait("Secret", "the Secret is missing", 2)), nil)...)
+	out, err := w.Run(t.Context(), Command(w.Environment()), "mcd/shop/web", "-o", "json")
+	require.NoError(t, err)
+	var a explanation
+	require.NoError(t, json.Unmarshal([]byte(out), &a))
+	require.Len(t, a.Causes, 1)
+	assert.Equal(
+		t,
+		[]any{[]string{"Secret"}, "the Secret is missing", int32(2), "end Secret"},
+		[]any{a.Causes[0].BlockedBy, a.Causes[0].Cause, a.Causes[0].Machines, a.Causes[0].Command},
+	)
 }

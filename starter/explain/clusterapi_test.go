@@ -182,7 +182,11 @@ func TestCommandsWorkWithoutClusterAPI(t *testing.T) {
 	w.DiscoveryCount = 0
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A")
 	require.NoError(t, err)
-	assert.Contains(t, out, "1 pool in motion, 1 of them blocked\n")
+	assert.Contains(
+		t,
+		out,
+		"1 pool in motion, 1 of them blocked; 1 object changed, and no status says that Millwright has seen it\n",
+	)
 	assert.Equal(t, 1, w.DiscoveryCount)
 }
 
@@ -225,13 +229,17 @@ func TestTopListsClusterAPIObjects(t *testing.T) {
 	w := newBackendWithBothAPIGroups()
 	out, err := w.Run(t.Context(), TopCommand(w.Environment()), "-n", "shop", "--blocked")
 	require.NoError(t, err)
-	assert.Equal(t, "2 pools in motion, 2 of them blocked\n\n"+
-		"BLOCKED  hook "+preDrainHook+"\n"+
-		"  shop/pool (machineset)   1 of 3 machines   for 15m   until a person acts\n"+
-		"    the hook "+preDrainHook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+preDrainHook+"-`\n\n"+
-		"BLOCKED  no quota or capacity\n"+
-		"  shop/web   1 of 3 machines   for 15m   until a person acts\n"+
-		"    no room (since …)\n", out)
+	assert.Equal(
+		t,
+		"2 pools in motion, 2 of them blocked; 1 object changed, and no status says that Millwright has seen it\n\n"+
+			"BLOCKED  hook "+preDrainHook+"\n"+
+			"  shop/pool (machineset)   1 of 3 machines   for 15m   until a person acts\n"+
+			"    the hook "+preDrainHook+" keeps it (since 13:51:07 UTC); `kubectl annotate machines.cluster.x-k8s.io -n shop pool-b "+preDrainHook+"-`\n\n"+
+			"BLOCKED  no quota or capacity\n"+
+			"  shop/web   1 of 3 machines   for 15m   until a person acts\n"+
+			"    no room (since …)\n",
+		out,
+	)
 
 	names, err := w.Run(t.Context(), TopCommand(w.Environment()), "-A", "-o", "name")
 	require.NoError(t, err)

@@ -367,6 +367,7 @@ func (x *explainCommand) newMachineSubject(ctx context.Context, clients kubecli.
 		object:       m,
 		operation:    m.Status.CurrentOperation,
 		idleText:     "phase " + kubecli.PhaseText(*m) + replacementText(m),
+		hasNoStatus:  m.Status.CurrentStatus.Phase == "",
 	}
 	s.isIdleTextComplete = replacementText(m) != ""
 	class, err := clients.MachineClient.MachineV1alpha1().

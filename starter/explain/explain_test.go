@@ -159,7 +159,7 @@ func TestExplainPrintsTheStateOfObjects(t *testing.T) {
 				"the attempt before ended early: MachineClass small or its Secret has changed, so the call is made again\n",
 		},
 		"KIND NAME, as kubectl takes it": {
-			args: []string{"mc", "web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; it waits for nothing\n",
+			args: []string{"mc", "web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; Millwright has written no status yet; the events may say why: `kubectl describe machine -n shop web-c`\n",
 		},
 		"a call that is open": {
 			args: []string{"machine/web-b"}, temporal: func(f *clitest.FakeTemporal) {
@@ -202,7 +202,7 @@ func TestExplainPrintsTheStateOfObjects(t *testing.T) {
 				"no set replaces it: `kubectl delete machine -n shop alone`\n",
 		},
 		"a machine that is calm": {
-			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; it waits for nothing\n",
+			args: []string{"mc/web-c"}, temporal: func(*clitest.FakeTemporal) {}, says: "machine shop/web-c: phase new; Millwright has written no status yet; the events may say why: `kubectl describe machine -n shop web-c`\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -283,7 +283,7 @@ func TestProblemsOfProcessesAreNamedFirst(t *testing.T) {
 	const nodes = "The worker cannot watch nodes of the target cluster: etcd is slow (since 13:51:07 UTC (15m)): " +
 		"look at the API server and its webhooks: kubectl get --raw '/readyz?verbose' (in the target cluster)\n"
 	for name, says := range map[string]string{
-		"mc/web-c": nodes + "machine shop/web-c: phase new; it waits for nothing\n",
+		"mc/web-c": nodes + "machine shop/web-c: phase new; Millwright has written no status yet; the events may say why: `kubectl describe machine -n shop web-c`\n",
 		"mcs/web-1": nodes + "The worker may not update machinesets.machine.sapcloud.io/status: User w cannot update (since 13:51:07 UTC (15m)): " +
 			"is each of its roles bound, and of its version? kubectl get clusterrolebindings,rolebindings -A -o wide | grep millwright-worker\nmachineset shop/web-1: 0 of 0 machines available",
 		"mcc/small": "machineclass shop/small: provider aws, used by 4 machines\n",
@@ -373,7 +373,7 @@ func TestDownProcessesAreNamedFirst(t *testing.T) {
 }
 
 func TestTopPrintsActiveObjects(t *testing.T) {
-	const blocked = "1 pool in motion, 1 of them blocked\n\n" +
+	const blocked = "1 pool in motion, 1 of them blocked; 1 object changed, and no status says that Millwright has seen it\n\n" +
 		"BLOCKED  no quota or capacity\n" +
 		"  shop/web   1 of 3 machines   for 15m   until a person acts\n" +
 		"    no room (since …)\n"
@@ -383,7 +383,7 @@ func TestTopPrintsActiveObjects(t *testing.T) {
 	}{
 		"everything":        {[]string{"-n", "shop"}, blocked},
 		"what stands still": {[]string{"-A", "--blocked"}, blocked},
-		"all objects": {[]string{"-n", "shop", "-o", "wide"}, "1 pool in motion, 1 of them blocked\n" +
+		"all objects": {[]string{"-n", "shop", "-o", "wide"}, "1 pool in motion, 1 of them blocked; 1 object changed, and no status says that Millwright has seen it\n" +
 			"NAMESPACE   OBJECT     STEP              SINCE   DEADLINE   WAITS FOR                                WORKFLOW\n" +
 			"shop        mcd/web    -                 -       -          1 of 2 machines waits for its instance   -\n" +
 			"shop        mc/web-b   create-instance   15m     -          no room (since …)                        garden/machine/shop/web-a/uid-m\n" +

@@ -33,6 +33,7 @@ type subject struct {
 	generation, observedGeneration int64
 	operation                      *v1alpha1.Operation
 	idleText                       string // state of the object, for a status without a sentence
+	hasNoStatus                    bool   // Millwright has written no status of a machine
 	isIdleTextComplete             bool   // idleText also describes what happens to the object, or that nothing happens
 	provider                       string // provider of the object's class or of its machines' class; empty if not known
 	pollerCount                    *int   // number of workers that poll the provider's queue; nil if not known
@@ -75,6 +76,11 @@ func (s *subject) sentence(isCurrent bool) string {
 	case len(waiting) > 0:
 		blocked := list.CountWhere(waiting, func(m memberMachine) bool { return len(m.operation.BlockedBy) > 0 })
 		return fmt.Sprintf("%s; %s in motion, %d of them blocked", text, phrase.CountText(len(waiting), "machine"), blocked)
+	case s.hasNoStatus:
+		return text + fmt.Sprintf(
+			"; Millwright has written no status yet; the events may say why: `kubectl describe %s -n %s %s`",
+			s.kind, s.object.GetNamespace(), s.object.GetName(),
+		)
 	case isCurrent:
 		return text + "; it waits for nothing"
 	default:

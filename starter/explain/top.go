@@ -95,6 +95,7 @@ type activeObjects struct {
 	pools     poolTree
 	namespace string // namespace of the objects; empty: all namespaces
 	elsewhere int    // objects in motion in other namespaces, if none is in motion in the namespace
+	unseen    int    // deployments and sets that were changed, and whose status is of an earlier generation
 	now       time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
 	downSentences []string
@@ -152,14 +153,18 @@ func (m *activeObjects) addObjects(ctx context.Context, clients kubecli.Clients,
 		return fmt.Errorf("list machine deployments: %w", err)
 	}
 	for i := range deployments.Items {
-		add("mcd", &deployments.Items[i], deployments.Items[i].Status.CurrentOperation)
+		d := &deployments.Items[i]
+		m.countUnseen(d.Generation, d.Status.ObservedGeneration)
+		add("mcd", d, d.Status.CurrentOperation)
 	}
 	sets, err := api.MachineSets(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list machine sets: %w", err)
 	}
 	for i := range sets.Items {
-		add("mcs", &sets.Items[i], sets.Items[i].Status.CurrentOperation)
+		set := &sets.Items[i]
+		m.countUnseen(set.Generation, set.Status.ObservedGeneration)
+		add("mcs", set, set.Status.CurrentOperation)
 	}
 	machines, err := api.Machines(m.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -187,6 +192,13 @@ func (m *activeObjects) addObjects(ctx context.Context, clients kubecli.Clients,
 		)
 	})
 	return nil
+}
+
+// countUnseen counts an object whose status is of an earlier generation.
+func (m *activeObjects) countUnseen(generation, observed int64) {
+	if observed < generation {
+		m.unseen++
+	}
 }
 
 // addHeartbeats reads the heartbeats of the workers and the bridges. If the workers or the bridges are down, no status
@@ -316,5 +328,10 @@ func (m activeObjects) summary() string {
 	default:
 		text = "nothing is in motion"
 	}
-	return strings.Join(append([]string{text}, m.processWarnings...), "; ")
+	unseen := phrase.TextIf(
+		m.unseen > 0,
+		"%s changed, and no status says that Millwright has seen it",
+		phrase.CountText(m.unseen, "object"),
+	)
+	return strings.Join(phrase.NonEmptyTexts(append([]string{text, unseen}, m.processWarnings...)...), "; ")
 }

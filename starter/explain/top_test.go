@@ -43,7 +43,7 @@ func TestTopReportsHeartbeats(t *testing.T) {
 		"no bridge, and objects that were in motion": {
 			[]runtime.Object{newLease(worker, time.Second)},
 			[]string{"-n", "shop", "--blocked"},
-			"1 pool in motion, 1 of them blocked; no bridge is at work\n\n" +
+			"1 pool in motion, 1 of them blocked; 1 object changed, and no status says that Millwright has seen it; no bridge is at work\n\n" +
 				"BLOCKED  no quota or capacity\n" +
 				"  shop/web   1 of 3 machines   for 15m   until a person acts\n" +
 				"    no room (since …)\n",

@@ -31,7 +31,10 @@ import (
 	"millwright/test/integration/rig"
 )
 
-const targetSecretName = "millwright-target"
+const (
+	targetSecretName = "millwright-target"
+	machines         = 3 // machines of each pool
+)
 
 var (
 	testRig *rig.Rig
@@ -82,7 +85,7 @@ func runTests(m *testing.M) (code int, err error) {
 }
 
 // createTarget creates the namespace of a target cluster, the Secret with the cluster's kubeconfig, and a pool.
-func createTarget(t *testing.T, name string, replicas int32) *rig.Pool {
+func createTarget(t *testing.T, name string) *rig.Pool {
 	t.Helper()
 	testRig.CreateNamespace(t, name, fmt.Sprintf(`{"region":%q,"zone":"%s-1","instanceType":"small"}`, name, name))
 	config, err := clientcmd.LoadFromFile(targets[name].Stack.KubeconfigPath(component.WorkerIdentity))
@@ -95,7 +98,7 @@ func createTarget(t *testing.T, name string, replicas int32) *rig.Pool {
 		Data:       map[string][]byte{"kubeconfig": text},
 	}, metav1.CreateOptions{})
 	require.NoError(t, err)
-	return testRig.CreatePool(t, name, name, replicas, rig.WithNodeLabel)
+	return testRig.CreatePool(t, name, name, machines, rig.WithNodeLabel)
 }
 
 // nodeNames returns the names of the nodes of a cluster, sorted.
@@ -118,7 +121,7 @@ func rollOut(t *testing.T, p *rig.Pool, edition string) {
 }
 
 // awaitRollout waits until all machines of a pool have an edition and run.
-func awaitRollout(t *testing.T, p *rig.Pool, edition string, machines int) {
+func awaitRollout(t *testing.T, p *rig.Pool, edition string) {
 	t.Helper()
 	rig.Eventually(t, "all machines of "+p.Name+" have edition "+edition, func() (bool, any) {
 		editions := []string{}
@@ -164,10 +167,10 @@ func requireOneEviction(t *testing.T, cluster *rig.Rig) {
 // Three namespaces have their nodes in three clusters. The API server of one of them is killed while all three pools are
 // rolled out and their nodes are drained: the other two pools go on, and the third goes on when its API server is back.
 func TestEachNamespaceHasARealClusterOfItsOwn(t *testing.T) {
-	const machines, pods = 3, 6
+	const pods = 2 * machines
 	pools := map[string]*rig.Pool{}
 	for _, name := range clusterNames() {
-		pools[name] = createTarget(t, name, machines)
+		pools[name] = createTarget(t, name)
 	}
 	for name, p := range pools {
 		p.AwaitRunningMachines(t, machines)
@@ -182,7 +185,7 @@ func TestEachNamespaceHasARealClusterOfItsOwn(t *testing.T) {
 
 	begun := time.Now()
 	rollOut(t, pools["amber"], "alone")
-	awaitRollout(t, pools["amber"], "alone", machines)
+	awaitRollout(t, pools["amber"], "alone")
 	alone := time.Since(begun)
 
 	for name, p := range pools {
@@ -203,20 +206,20 @@ func TestEachNamespaceHasARealClusterOfItsOwn(t *testing.T) {
 	for _, name := range []string{"amber", "cedar"} {
 		pools[name].InCluster(targets[name]).RelaxBudget(t, "web", 0)
 	}
-	awaitRollout(t, pools["amber"], "second", machines)
-	awaitRollout(t, pools["cedar"], "second", machines)
+	awaitRollout(t, pools["amber"], "second")
+	awaitRollout(t, pools["cedar"], "second")
 	awaitBlockedMachine(t, pools["birch"], vocabulary.BlockedByUnavailableTarget)
 
 	begun = time.Now()
 	rollOut(t, pools["amber"], "third")
-	awaitRollout(t, pools["amber"], "third", machines)
+	awaitRollout(t, pools["amber"], "third")
 	t.Logf("a rollout of %d machines took %s alone, and %s with the same pods while another target was dead",
 		machines, alone.Round(time.Millisecond), time.Since(begun).Round(time.Millisecond))
 	assert.NotEmpty(t, pools["birch"].Machines(t))
 
 	require.NoError(t, targets["birch"].Stack.StartComponent(t.Context(), component.APIServer))
 	pools["birch"].InCluster(targets["birch"]).RelaxBudget(t, "web", 0)
-	awaitRollout(t, pools["birch"], "second", machines)
+	awaitRollout(t, pools["birch"], "second")
 	for _, target := range targets {
 		requireOneEviction(t, target)
 	}
