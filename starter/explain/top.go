@@ -95,7 +95,7 @@ type activeObjects struct {
 	pools     poolTree
 	namespace string // namespace of the objects; empty: all namespaces
 	elsewhere int    // objects in motion in other namespaces, if none is in motion in the namespace
-	unseen    int    // deployments and sets that were changed, and whose status is of an earlier generation
+	unseen    int    // deployments and sets of MCM's kinds that changed, and whose status is of an earlier generation
 	now       time.Time
 	// sentences that say which process is down and since when; the statuses have not been updated since then
 	downSentences []string

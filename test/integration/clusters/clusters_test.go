@@ -10,7 +10,6 @@ package clusters
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,22 +147,6 @@ func awaitBlockedMachine(t *testing.T, p *rig.Pool, reason string) {
 	})
 }
 
-// requireOneEviction requires that no pod of a cluster was evicted twice.
-func requireOneEviction(t *testing.T, cluster *rig.Rig) {
-	t.Helper()
-	evictions := map[string]int{}
-	for _, a := range cluster.AuditedRequests(t, func(a rig.AuditedRequest) bool {
-		return a.ObjectRef.Resource == "pods" && a.ObjectRef.Subresource == "eviction" &&
-			a.Stage == "ResponseComplete" && a.ResponseStatus.Code == http.StatusCreated
-	}) {
-		evictions[a.ObjectRef.Namespace+"/"+a.ObjectRef.Name]++
-	}
-	require.NotEmpty(t, evictions)
-	for pod, count := range evictions {
-		assert.Equal(t, 1, count, "accepted evictions of pod %s", pod)
-	}
-}
-
 // Three namespaces have their nodes in three clusters. The API server of one of them is killed while all three pools are
 // rolled out and their nodes are drained: the other two pools go on, and the third goes on when its API server is back.
 func TestEachNamespaceHasARealClusterOfItsOwn(t *testing.T) {
@@ -221,7 +204,7 @@ func TestEachNamespaceHasARealClusterOfItsOwn(t *testing.T) {
 	pools["birch"].InCluster(targets["birch"]).RelaxBudget(t, "web", 0)
 	awaitRollout(t, pools["birch"], "second")
 	for _, target := range targets {
-		requireOneEviction(t, target)
+		target.RequireOneEviction(t, time.Time{})
 	}
 	for _, p := range pools {
 		p.Scale(t, 0)

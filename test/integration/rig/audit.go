@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -101,4 +102,20 @@ func (r *Rig) LimitSecretReaders(t *testing.T, users ...string) {
 	}
 	_, err = bindings.Update(t.Context(), binding, metav1.UpdateOptions{})
 	require.NoError(t, err)
+}
+
+// RequireOneEviction requires that the API server has accepted evictions since a time, and no two of the same pod.
+func (r *Rig) RequireOneEviction(t *testing.T, since time.Time) {
+	t.Helper()
+	evictions := map[string]int{}
+	for _, a := range r.AuditedRequests(t, func(a AuditedRequest) bool {
+		return a.Stage == "ResponseComplete" && a.RequestReceivedTimestamp.After(since) &&
+			a.ResponseStatus.Code == http.StatusCreated && a.ObjectRef.Resource == "pods" && a.ObjectRef.Subresource == "eviction"
+	}) {
+		evictions[a.ObjectRef.Namespace+"/"+a.ObjectRef.Name]++
+	}
+	require.NotEmpty(t, evictions)
+	for pod, count := range evictions {
+		assert.Equal(t, 1, count, "accepted evictions of pod %s", pod)
+	}
 }

@@ -18,18 +18,11 @@ import (
 	"millwright/devstack/stack"
 )
 
-// MCMPair is the two processes of a machine-controller-manager for one namespace, as Gardener runs them for a shoot.
-type MCMPair struct {
-	Processes []stack.Process
-	commands  []*exec.Cmd
-}
-
-// StartMCMPair starts a machine-controller-manager for a namespace, with the given flags. The stack's own components
-// MCMManager and MCMMachineController must run, because StartMCMPair copies their command lines. The pair ends at the
-// latest with the test.
-func (r *Rig) StartMCMPair(t *testing.T, namespace string, flags ...string) *MCMPair {
+// StartMCMPair starts the two processes of a machine-controller-manager for one namespace, as Gardener runs them for a
+// shoot, and returns the processes. The stack's own components MCMManager and MCMMachineController must run, because
+// StartMCMPair copies their command lines. The processes end with the test.
+func (r *Rig) StartMCMPair(t *testing.T, namespace string, flags ...string) (pair []stack.Process) {
 	t.Helper()
-	pair := &MCMPair{}
 	for _, name := range []string{component.MCMManager, component.MCMMachineController} {
 		arguments := append(r.componentCommandLine(t, name), "--namespace", namespace, "--port", strconv.Itoa(freePort(t)))
 		arguments = append(arguments, flags...)
@@ -39,18 +32,9 @@ func (r *Rig) StartMCMPair(t *testing.T, namespace string, flags ...string) *MCM
 		t.Cleanup(func() { _ = command.Wait() })
 		process, err := stack.ProcessWithPID(command.Process.Pid)
 		require.NoError(t, err)
-		pair.Processes, pair.commands = append(pair.Processes, process), append(pair.commands, command)
+		pair = append(pair, process)
 	}
 	return pair
-}
-
-// Kill kills both processes and waits until they have ended.
-func (p *MCMPair) Kill(t *testing.T) {
-	t.Helper()
-	for _, command := range p.commands {
-		require.NoError(t, command.Process.Kill())
-		_ = command.Wait() // the error says that the process was killed
-	}
 }
 
 // componentCommandLine returns the program and the arguments of a running component.

@@ -8,7 +8,6 @@ package shards
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -220,25 +219,9 @@ func TestDrainsContinueWhenTheWorkerOfTheirShardDies(t *testing.T) {
 		drainCount,
 		time.Since(killed).Round(time.Millisecond),
 	)
-	requireOneEviction(t, since)
+	testRig.RequireOneEviction(t, since)
 	for _, p := range pools {
 		assert.Empty(t, p.ProviderIDs(t))
-	}
-}
-
-// requireOneEviction requires that pods were evicted since a time, and no pod twice.
-func requireOneEviction(t *testing.T, since time.Time) {
-	t.Helper()
-	evicted := map[string]int{}
-	for _, a := range testRig.AuditedRequests(t, func(a rig.AuditedRequest) bool {
-		return a.Stage == "ResponseComplete" && a.RequestReceivedTimestamp.After(since) && a.ResponseStatus.Code == http.StatusCreated &&
-			a.ObjectRef.Resource == "pods" && a.ObjectRef.Subresource == "eviction"
-	}) {
-		evicted[a.ObjectRef.Namespace+"/"+a.ObjectRef.Name]++
-	}
-	require.NotEmpty(t, evicted)
-	for pod, count := range evicted {
-		assert.Equal(t, 1, count, "accepted evictions of pod %s", pod)
 	}
 }
 
@@ -300,7 +283,7 @@ func TestANamespaceIsMovedUnderLoad(t *testing.T) {
 	assert.Equal(t, drained, after.DeletedInstances-before.DeletedInstances)
 	assert.Equal(t, before.DuplicateInstances, after.DuplicateInstances)
 	assert.Len(t, growing.ProviderIDs(t), grown)
-	requireOneEviction(t, since)
+	testRig.RequireOneEviction(t, since)
 	queues := taskQueuesOfNamespace(t, "moved")
 	for number := range shardCount {
 		assert.Contains(t, queues, rig.Installation.Shard(number).TaskQueue(run.QueueMachines))

@@ -28,11 +28,10 @@ func TestTenPairsOfMCMRest(t *testing.T) {
 	for n := range pairCount {
 		namespace := fmt.Sprintf("rest-%d", n)
 		testRig.CreateNamespace(t, namespace, "")
-		pair := testRig.StartMCMPair(
+		processes = append(processes, testRig.StartMCMPair(
 			t, namespace,
 			"--leader-elect-lease-duration", "15s", "--leader-elect-renew-deadline", "10s", "--leader-elect-retry-period", "2s",
-		)
-		processes = append(processes, pair.Processes...)
+		)...)
 	}
 	killComponents(t, component.MCMMachineController, component.MCMManager)
 	time.Sleep(settlePause)
